@@ -23,7 +23,7 @@ MOST = 60
 
 class Completions:
     """A matcher of IPython's completer, for the magics `names`; `memories` gives the names of memories when
-    `%memory` is ours (None: it is not), `skills` those of skills."""
+    `%memory` is ours (None: it is not), `skills` those of skills, `commands` those of `%agent`."""
 
     def __init__(
         self,
@@ -31,11 +31,12 @@ class Completions:
         names: Sequence[str],
         memories: Callable[[], list[str]] | None = None,
         skills: Callable[[], list[str]] | None = None,
+        commands: Callable[[], list[str]] | None = None,
     ) -> None:
         self._shell = shell
         self._names = tuple(names)
         self._memories = memories
-        self._skills = skills
+        self._skills, self._known = skills, commands
 
     def register(self) -> None:
         """Add the matcher to the shell's completer."""
@@ -94,8 +95,6 @@ class Completions:
         return option.group(), [(name, "option") for name in (*FLAGS, *VALUES) if name.startswith(option.group())]
 
     def _commands(self, line: str) -> tuple[str, list[tuple[str, str]]]:
-        from ipyagent.commands.agent import COMMANDS
-
         if (option := _OPTION.match(line)) is not None:
             word, known = option["word"], _OPTIONS.get(option["command"], ())
             return word, [(name, "option") for name in known if name.startswith(word)]
@@ -106,8 +105,10 @@ class Completions:
         match = _COMMAND.match(line)
         if match is None:
             return "", []
-        word = match.group("word")
-        return word, [(name, "command") for name in COMMANDS if name.startswith(word)]
+        from ipyagent.commands.agent import COMMANDS
+
+        word, commands = match.group("word"), list(COMMANDS) if self._known is None else self._known()
+        return word, [(name, "command") for name in commands if name.startswith(word)]
 
     def _memory(self, asked: re.Match[str]) -> tuple[str, list[tuple[str, str]]]:
         """Commands of `%memory`, their options, names of memories."""

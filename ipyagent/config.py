@@ -295,6 +295,9 @@ class IPyAgent(Configurable):
     mcp_inline_percent = Float(
         5.0, min=0.0, help="Percent of the window that schemas of MCP tools may take before they are searched for."
     ).tag(config=True)
+    without = List(
+        Unicode(), help="Parts of the agent to leave out, by name: memory, skills, subagents, shell, …, and of others."
+    ).tag(config=True)
     trust_all = Bool(False, help="Load what any folder holds without asking (tests, containers).").tag(
         config=True
     )

@@ -76,7 +76,7 @@ class Magics(Extension):
         from ipyagent.completion import Completions
 
         memories = self._memory_names if "memory" in own else None
-        self._completions = Completions(self.shell, self.names, memories, self._skill_names)
+        self._completions = Completions(self.shell, self.names, memories, self._skill_names, self._command_names)
         self._completions.register()
         _say(f"{self._model_words()}, mode {self.settings.mode}; %{self.names[-1]} help lists the commands")
 
@@ -196,6 +196,11 @@ class Magics(Extension):
 
         if answer := show_memory(self, line, cell):
             self.show(answer)
+
+    def _command_names(self) -> list[str]:
+        from ipyagent.commands.agent import commands_of
+
+        return list(commands_of(self.agent_now))
 
     def _skill_names(self) -> list[str]:
         from ipyagent.commands.skills import names

@@ -19,6 +19,7 @@ from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.memory.dream_lock import NAME
 from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.texts import RECORDED, Records
+from ipyagent.parts.memory import MemoryPart
 from ipyagent.practice.model import answer as practice
 from ipyagent.practice.replies import Fault, Reply, calls, text
 from ipyagent.practice.server import PracticeServer
@@ -104,7 +105,7 @@ class DreamRoom:
     def turn(self, agent: Agent, *, settle: bool = True) -> None:
         assert agent.run_sync("hello there").status == "finished"
         if settle:
-            assert agent.dreaming.wait(20), "the dream did not end"
+            assert agent.part(MemoryPart).dreaming.wait(20), "the dream did not end"
 
     def content(self) -> dict[str, str]:
         return {path.name: path.read_text("utf-8") for path in sorted(self.store.folder.glob("*.md"))}

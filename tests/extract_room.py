@@ -14,6 +14,7 @@ from rooms import KEY, MODEL
 from ipyagent import Agent, IPyAgent, TurnResult
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.parts.memory import MemoryPart
 from ipyagent.practice.model import answer as practice
 from ipyagent.practice.replies import Fault, Reply, calls, text
 from ipyagent.practice.server import Exchange, PracticeServer
@@ -90,7 +91,7 @@ class ExtractRoom:
 
     def settle(self, agent: Agent) -> None:
         assert agent.session is not None
-        assert agent.extracting.wait(agent.session, 10), "the extraction did not end"
+        assert agent.part(MemoryPart).extracting.wait(agent.session, 10), "the extraction did not end"
 
     def events(self, agent: Agent, kind: type[Any] | None = None) -> list[Any]:
         assert agent.session is not None

@@ -15,6 +15,7 @@ from rooms import KEY, MODEL
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.journal.events import Event, SystemPromptFrozen, ToolReturned
+from ipyagent.parts.mcp.desk import McpManager
 from ipyagent.practice.replies import text
 from ipyagent.practice.replies import tool as calls
 from ipyagent.practice.server import PracticeServer
@@ -51,7 +52,7 @@ class McpRoom:
         (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
         if trusted:
             self.agent.trust()
-            self.agent.mcp.servers.approve()
+            self.agent.part(McpManager).servers.approve()
             self.agent.notices.clear()
 
     def own(self, servers: dict[str, Any]) -> None:

@@ -5,19 +5,42 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kernels import Cell, Kernel
 
+from ipyagent import IPyAgent
 from ipyagent.journal.events import Event, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.loop.session import Session
 from ipyagent.practice.replies import Scripted, text
 from ipyagent.practice.server import PracticeServer
+from ipyagent.project import Project
 
 KEY = "sk-ant-api03-Zq7XkV2m9TfLw4Rb8NcYh3Jd6Gs1Pu5E"
 MODEL = "claude-sonnet-5-5"
+
+
+@dataclass
+class PartHost:
+    """A `Host` (`ipyagent.parts`) without an agent, for one part alone."""
+
+    project: Project
+    settings: IPyAgent
+    notices: list[str] = field(default_factory=list)
+    shell: Any = None
+    session: Session | None = None
+    busy: bool = False
+
+    @property
+    def folder(self) -> Path:
+        return self.project.here or self.project.root
+
+    def notice(self, line: str) -> None:
+        self.notices.append(line)
 
 
 class Room:

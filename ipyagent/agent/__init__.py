@@ -5,22 +5,17 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from ipyagent.agent.turns import TurnRunner
-from ipyagent.assembly.children_desk import SubagentManager
 from ipyagent.assembly.compacting import CompactCommand
 from ipyagent.assembly.listening import Listener, NullSurface
-from ipyagent.assembly.lookout import NotebookObserver
-from ipyagent.assembly.mcp_desk import McpManager
 from ipyagent.assembly.mentions import find, unresolved
-from ipyagent.assembly.messages_desk import MailService
 from ipyagent.assembly.requests import Options, PreparedRequest, PreparedTurn, TurnResult
 from ipyagent.assembly.sessions import Sessions
 from ipyagent.assembly.settings_files import SettingsFiles
-from ipyagent.assembly.toolbox import ToolRegistry
 from ipyagent.assembly.undoing import TurnUndone, undo_turn
 from ipyagent.assembly.wiring import endpoint_of, info_of, limit_of, model_of, state_of
 from ipyagent.assembly.workbench import SessionSetup
@@ -32,7 +27,7 @@ from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import CellOutput, ModelInfo, Surface, Tool, WindowState
-from ipyagent.kernel.cell_marks import HIDDEN, HIDE, PIN, CellMarks, Runs
+from ipyagent.kernel.cell_marks import HIDDEN, HIDE, Runs
 from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.scope import make_shell
 from ipyagent.kernel.thread import AgentLoop
@@ -41,11 +36,9 @@ from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.model.client import AnthropicModel
-from ipyagent.model.connect import Connections
 from ipyagent.model.endpoint import Endpoint
+from ipyagent.parts import Maker, P, Parts, known_parts
 from ipyagent.project import Project, find_root, user_folder
-from ipyagent.skills.desk import Skills
-from ipyagent.skills.slash import read_slash
 
 TRUSTED = "the project is trusted"
 ENDING = 3.0
@@ -57,8 +50,9 @@ class Agent:
 
     `shell` is an IPython shell (a private one when None), `folder` where the user works (the
     current directory when None), `notebook` the notebook's path when it is known, `tools` further
-    tools, `runs` which cells ran before there was an agent. Methods are called on one thread, the
-    one where user code runs.
+    tools, `runs` which cells ran before there was an agent, `parts` makers of what it can do (None:
+    of all that there is but for what IPyAgent.without names; see `ipyagent.parts`). Methods are called
+    on one thread, the one where user code runs.
     """
 
     def __init__(
@@ -70,6 +64,7 @@ class Agent:
         notebook: Path | None = None,
         tools: Iterable[Tool] = (),
         runs: Runs | None = None,
+        parts: Iterable[Maker] | None = None,
     ) -> None:
         self.shell = make_shell() if shell is None else shell
         self.settings = settings or IPyAgent()
@@ -81,43 +76,60 @@ class Agent:
         self.settings_files = SettingsFiles(self.settings, self.project)
         self.notices: list[str] = self.settings_files.apply()
         """Lines that the user should see before the next turn; the caller takes them."""
-        self.connections = Connections()
-        self.sessions = Sessions(self.project, self.settings, namespace=self.shell.user_ns, notice=self.notices.append)
-        self.sessions.notebook = notebook
-        self.skills = Skills(self.project, self.settings, self.folder, self.notices.append)
-        self.toolbox = ToolRegistry(tools, self.shell, self.notices.append, self.skills)
-        self.bench = SessionSetup(self.shell, self.settings, self.project, self.folder, self.toolbox)
-        self._work = TurnRunner(self.bench, self.connections, self.notices.append)
-        self.recalling = self._work.recalling
-        self.extracting = self._work.extracting
-        self.dreaming = self._work.dreaming
-        self.sessions.keeper = self.extracting
-        self.marks = self.bench.marks = CellMarks(self.shell, runs)
+        self._running: MainThreadExecutor | None = None
+        self._outlived: MainThreadExecutor | None = None
+        """Whose turn did not end with its Stop."""
+        self._thread = AgentLoop(report=self.report)
+        makers = known_parts(self.settings.without, self.notices.append).values() if parts is None else parts
+        self.bench = SessionSetup(
+            self.shell,
+            self.settings,
+            self.project,
+            self.folder,
+            thread=self._thread,
+            makers=makers,
+            tools=tools,
+            runs=runs,
+            current=lambda: self.session,
+            running=lambda: self.busy,
+            notice=self.notices.append,
+        )
+        self.connections, self.toolbox = self.bench.connections, self.bench.toolbox
+        self.marks = self.bench.marks
         """Which cells are hidden from the agent, which pinned."""
         self.marks.notebook = notebook
-        self._lookout = NotebookObserver(self.shell, self.marks)
-        self.bench.listing = self._lookout.listing
-        self._thread = AgentLoop(report=self.report)
-        self.mcp = McpManager(self.project, self.settings, self._thread, self.notices.append)
-        self.bench.outside, self.bench.outside_now = self.mcp.offered, self.mcp.tools
-        self.children = SubagentManager(self.bench, self.connections, self._work.note_spent, self.notices.append)
-        self.bench.children, self.toolbox.children = self.children.family, self.children.tool
-        self._work.children = self.children
-        self.messages = self._work.messages = MailService(self.project, self.settings, self.notices.append)
-        self.bench.messages = lambda session: self.messages.mail(self.children.family(session))
+        self.sessions = Sessions(
+            self.project,
+            self.settings,
+            namespace=self.shell.user_ns,
+            notice=self.notices.append,
+            keepers=self.parts,
+            folded=self.parts.states,
+        )
+        self.sessions.notebook = notebook
+        self._work = TurnRunner(self.bench, self.notices.append)
+        self._lookout = self.bench.observer
         self.compaction = CompactCommand(
             self.bench, self.sessions, self.connections, self.occupied, self.tools_now, self.state_of
         )
         """What `%compact` does."""
-        self._running: MainThreadExecutor | None = None
-        self._outlived: MainThreadExecutor | None = None
-        """Whose turn did not end with its Stop."""
         self._trusted_here = False
         self._reported: set[str] = set()
 
     def __repr__(self) -> str:
         session = self.session.journal.session if self.session is not None else "no session yet"
         return f"<Agent {session} on {self.model} in {self.project.root.name}>"
+
+    # ------------------------------------------------------------------ what it can do
+
+    @property
+    def parts(self) -> Parts:
+        """What the agent can do, each a part that can be left out."""
+        return self.bench.parts
+
+    def part(self, kind: type[P]) -> P:
+        """The part of a class. Raises UsageError for one that was left out."""
+        return self.parts[kind]
 
     # ------------------------------------------------------------------ settings
 
@@ -144,7 +156,7 @@ class Agent:
 
     def new(self) -> None:
         """Start afresh with the next request; the old session stays on disk."""
-        self._end_children()
+        self._end_work()
         self.sessions.leave()
         self._forget()
         self.notices += self.settings_files.apply()
@@ -155,7 +167,8 @@ class Agent:
         if line := self.project.home_line():
             self.notices.append(line)
         self.notices += self.settings_files.apply()
-        self.notices += self.mcp.waiting()
+        for part in self.parts:
+            self.notices += part.trusted_now()
         self.sessions.told_trust, self._trusted_here = off, not off
         if self.session is not None:
             self.bench.head.renew(self.session, "the project is not trusted any more" if off else TRUSTED)
@@ -174,7 +187,7 @@ class Agent:
         """Take up a stored session, see `Sessions.resume`. What was trusted in this kernel keeps no head of others.
         Raises UsageError when there is none, TrustError, JournalError."""
         self._forget()
-        self._end_children()
+        self._end_work()
         session = self.sessions.resume(name)
         if self._trusted_here:
             self.bench.head.renew(session, TRUSTED)
@@ -184,7 +197,7 @@ class Agent:
         """Go on in a copy of the current session or of the stored one of that id, see `Sessions.fork`. Raises
         UsageError, TrustError, JournalError."""
         self._forget()
-        self._end_children()
+        self._end_work()
         return self.sessions.fork(name)
 
     def _forget(self) -> None:
@@ -198,15 +211,15 @@ class Agent:
         """Let go of the session, the models and the agent thread."""
         with ExitStack() as steps:  # the last comes first; one that fails or takes too long skips none
             steps.callback(self.sessions.leave)
-            steps.callback(self.recalling.close)
+            for part in self.parts:
+                steps.callback(part.closed)
             steps.callback(self._thread.close)
             steps.callback(self._ended, self.connections.close, "connections to the model")
-            steps.callback(self.mcp.close)
             if self.session is not None:
                 steps.callback(self.session.background.close)
-            steps.callback(self.extracting.close)
-            steps.callback(self.dreaming.close)
-            steps.callback(self._end_children)
+            for part in reversed(list(self.parts)):
+                steps.callback(part.close)
+            steps.callback(self._end_work)
             steps.callback(self.stop)
 
     def _ended(self, end: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
@@ -241,11 +254,14 @@ class Agent:
         notebook = self.sessions.notebook
         told = None if options.fresh else standing(session.view.messages)
         seen = self._lookout.look(self.project.relative(notebook) if notebook is not None else "", told)
-        tools = self.tools_now()
-        slash = read_slash(clean(text), self.skills)
-        self.notices += slash.notices
-        pins = tuple((each.ident, each.source) for each in self.marks.marked(PIN))
-        asked = PreparedRequest(clean(text), cell, seen, mentions, tools, options, slash.skills, pins, slash.request,
+        tools = self.toolbox.now(None if options.fresh else session)
+        taken: dict[str, Any] = {}
+        request = ""
+        for part in self.parts:
+            made = part.snapshot(request or clean(text))
+            taken[part.name], request = made.value, made.request or request
+            self.notices += made.notices
+        asked = PreparedRequest(clean(text), cell, seen, mentions, tools, options, taken, request,
                       clean(own) if own is not None else None)  # fmt: skip
         if not options.aside:  # what is said aside, the conversation does not know
             self._lookout.pass_by()
@@ -334,16 +350,11 @@ class Agent:
         """Whether a turn runs now."""
         return self._running is not None
 
-    def _end_children(self) -> None:
-        """Sub-agents end with their session."""
-        if self.children.running():
-            self._ended(self.children.close, "sub-agents")
-
-    def stop_child(self, name: str) -> None:
-        """Stop one sub-agent by its name or id, from any thread; its parent goes on."""
-        if (loop := self._thread.running) is not None:
-            with suppress(RuntimeError):  # the loop is closed: nobody runs on it any more
-                loop.call_soon_threadsafe(lambda: self.children.stop(name=name))
+    def _end_work(self) -> None:
+        """What parts have running for a session ends with it."""
+        for part in self.parts:
+            if what := part.running():
+                self._ended(part.aclose, what)
 
     def stop(self) -> None:
         """Stop the running turn, from any thread; nothing more happens after it."""
@@ -393,11 +404,11 @@ class Agent:
 
     def note_spent(self, dollars: float) -> None:
         """Add to what was spent today."""
-        self._work.note_spent(dollars)
+        self.bench.note_spent(dollars)
 
     def tools_now(self) -> dict[str, Tool]:
-        """The tools that the model has, see `ToolRegistry.now`, and those of outside servers."""
-        return {**self.toolbox.now(), **self.mcp.tools()}
+        """The tools that the model has, see `ToolRegistry.now`."""
+        return self.toolbox.now(self.session)
 
     # ------------------------------------------------------------------ what is so now
 

@@ -8,37 +8,26 @@ Whatever files hold, they take their share of the window at most: a session neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ipyagent.assembly.prompt import render, schema_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.thresholds import check_fixed_part
-from ipyagent.errors import AgentError
-from ipyagent.journal.events import Block, Event, SkillsListed, SystemPromptFrozen
+from ipyagent.journal.events import Block, Event, SystemPromptFrozen
 from ipyagent.journal.protocols import Tool, WindowState
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.session import Session
-from ipyagent.memory.instructions import instructions_text, load_instructions
-from ipyagent.memory.memories import MemoryStores
-from ipyagent.memory.section import RULE_TOKENS, RULES, memory_section, read_guidelines, standing_rules
 from ipyagent.model.server_tools import declared, is_declared, standing
-from ipyagent.project import Project
 from ipyagent.redaction import Redactor
-from ipyagent.skills.catalogue import catalogue_of
-from ipyagent.skills.desk import Skills
-from ipyagent.skills.loaded import listing_of
 from ipyagent.tools.catalogue import SEARCH, told_of
-from ipyagent.tools.load_skill import NAME as SKILLS
 from ipyagent.tools.schema import tidied
 
-MEMORY, PAST = "memory", "past_sessions"
-INSTRUCTIONS_SHARE = 1 / 8
-MEMORY_SHARE = 1 / 8
-"""What instruction files, and the memory section, may take of the window at most."""
-SKILLS_OF_ROOM = 12
-"""The list of skills is made for a window of at most so many times the room: it takes a fiftieth of that."""
+if TYPE_CHECKING:
+    from ipyagent.parts import Part
+
 ROOM_SHARE = 1 / 3
 """What each may take at most of the tokens that our own prompt and the tools leave below the auto-compact threshold."""
 
@@ -48,24 +37,20 @@ class SystemPromptBuilder:
 
     def __init__(
         self,
-        project: Project,
         settings: IPyAgent,
-        memories: MemoryStores,
+        parts: Iterable[Part],
         notice: Callable[[str], None],
-        skills: Skills | None,
         redact: Redactor,
     ) -> None:
-        self._project = project
         self._settings = settings
-        self._memories = memories
+        self._parts = parts
         self._notice = notice
-        self._skills = skills
         self._redact = redact
         self._told: set[str] = set()
         self._due: dict[str, str] = {}
 
     def __repr__(self) -> str:
-        return f"<SystemPromptBuilder in {self._project.root.name}>"
+        return f"<SystemPromptBuilder of {self._parts!r}>"
 
     def renew(self, session: Session, why: str) -> None:
         """The session's next request has its head rendered again."""
@@ -85,10 +70,8 @@ class SystemPromptBuilder:
             for name, tool in own.items()
         )
         why = self._due.pop(session.journal.session, "")
-        if SKILLS in tools and SKILLS not in listed and session.view.system:
-            why = why or "there are skills now"
-        if MEMORY in tools and session.view.system and not self.has_memory(session):
-            why = why or "memory is on"
+        if session.view.system:
+            why = why or next(filter(None, (part.prompt_due(session, tools) for part in self._parts)), "")
         server = self._server(session, tools)
         if session.view.system and list(map(_unversioned, server)) != [
             _unversioned(tool) for tool in session.view.tools if is_declared(tool)
@@ -102,17 +85,8 @@ class SystemPromptBuilder:
         rendered = msgspec.structs.replace(rendered, why=why)
         check_fixed_part(rendered.tokens, rendered.tool_tokens, session.state(0))
         session.record(rendered)
-        for event in self._listed(session, SKILLS in tools):
+        for event in self._with_it(session, tools):
             session.record(event)
-
-    def look(self) -> None:
-        """Have the memories been looked at, so that `put` finds them known; on any thread."""
-        for store in self._memories.stores().values():
-            store.list()
-
-    def has_memory(self, session: Session) -> bool:
-        """Whether the session's head has the memory tool; one that began while memory was off has not."""
-        return any(tool["name"] == MEMORY for tool in session.view.tools)
 
     def after_compaction(self, session: Session) -> Sequence[Event]:
         """The head that comes with a compaction of all that stood behind the old one, and what it tells of: the
@@ -129,7 +103,7 @@ class SystemPromptBuilder:
         head = msgspec.structs.replace(
             made, tools=tools, tool_tokens=size, tokens=made.tokens + size, why="after a compaction", memories=whole
         )
-        return head, *self._listed(session, SKILLS in names)
+        return head, *self._with_it(session, names)
 
     def rendered(
         self, tools: Mapping[str, Tool], state: WindowState, server: Sequence[Block] = ()
@@ -165,56 +139,22 @@ class SystemPromptBuilder:
             if not why[tool["name"]] and (names is None or tool["name"] in names)
         ]  # fmt: skip
 
-    def _listed(self, session: Session, with_skills: bool) -> Sequence[SkillsListed]:
-        """Which skills the head tells of, when it is told otherwise so far."""
-        now = listing_of(self._skills.latest.for_model) if with_skills and self._skills is not None else None
-        return (SkillsListed(skills=now),) if now is not None and now != session.history.skills.listed else ()
+    def _with_it(self, session: Session, tools: Iterable[str]) -> list[Event]:
+        """What parts journal with a head, for a session with these tools."""
+        return [event for part in self._parts for event in part.prompt_frozen(session, frozenset(tools))]
 
     def _extra(self, names: set[str], base: int, state: WindowState) -> tuple[list[Block], tuple[str, ...]]:
-        """Instructions, skills and memory, in the order of their weight, the last changes most often; and which
-        memories stand in it in full. `names`: of the session's tools."""
-        whole: tuple[str, ...] = ()
-        room = max(0, state.auto_mark - base) * ROOM_SHARE
-        texts: list[str] = []
-        if self._settings.instructions:
-            trusted = self._settings.trust_all or self._project.trusted
-            loaded = load_instructions(self._project, trusted=trusted, late=self._settings.trust_all)
-            text, line = instructions_text(loaded.files, int(min(room, state.window * INSTRUCTIONS_SHARE)))
-            texts.append(text)
-            for problem in (*loaded.problems, line):
-                self._tell(problem)
-        if SKILLS in names and self._skills is not None:
-            listed = catalogue_of(self._skills.look().for_model, min(state.window, int(room * SKILLS_OF_ROOM)))
-            texts.append(listed.text)
-            self._tell(listed.cut)
-        if MEMORY in names and self._settings.memory:
-            tokens = int(min(room, state.window * MEMORY_SHARE))
-            given = self._settings.memory_guidelines
-            guidelines, problem = read_guidelines(given, self._project, trusted=self._trusted)
-            rules = standing_rules(self._memories.stores(), min(RULE_TOKENS, tokens // 2))
-            earlier = PAST in names and self._trusted
-            text, line = memory_section(
-                self._indexes(), tokens, earlier=earlier, guidelines=guidelines, rules=rules
-            )
-            texts.append(text)
-            whole = tuple(rule.path for rule in rules) if RULES in text else ()
-            for told in (problem, line):
-                self._tell(told)
-        return [{"type": "text", "text": text} for text in texts if text], whole
+        """The sections of the parts, in their order, the last changes most often; and which memories stand in them in
+        full. `names`: of the session's tools."""
+        from ipyagent.parts import PromptSpace
 
-    def _indexes(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for scope in ("project", "user"):
-            try:
-                found[scope] = self._memories.store(scope).index.loaded()
-            except AgentError as problem:
-                if scope == "user" or self._trusted:  # of an untrusted project one line speaks already
-                    self._tell(f"{scope} memory is left out: {problem}")
-        return found
-
-    @property
-    def _trusted(self) -> bool:
-        return bool(self._settings.trust_all or self._project.trusted)
+        place = PromptSpace(frozenset(names), max(0, state.auto_mark - base) * ROOM_SHARE, state.window)
+        sections = [section for part in self._parts if (section := part.prompt_section(place)) is not None]
+        for section in sections:
+            for line in section.told:
+                self._tell(line)
+        texts = [section.text for section in sections if section.text]
+        return [{"type": "text", "text": text} for text in texts], tuple(x for s in sections for x in s.memories)
 
     def _tell(self, line: str) -> None:
         if line and line not in self._told:

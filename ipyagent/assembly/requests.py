@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import msgspec
 
@@ -77,12 +78,10 @@ class PreparedRequest(msgspec.Struct, frozen=True):
     mentions: list[Mention]
     tools: dict[str, Tool]
     options: Options
-    skills: tuple[str, ...] = ()
-    """Skills that go with it, by name."""
-    pinned: tuple[tuple[str, str], ...] = ()
-    """Id and source of the cells that the user pinned."""
+    taken: dict[str, Any]
+    """What each part took in with it, by the part's name."""
     request: str = ""
-    """The text without the names of skills at its beginning."""
+    """What parts left of the text ("": all of it)."""
     own: str | None = None
     """What of the text the user typed, where a command wrote the rest; None: all."""
 

@@ -7,14 +7,13 @@ variables), then skills, then files. Files of our own folder are none that were 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from ipyagent.config import IPyAgent
 from ipyagent.context.boundary import RECENT_TURNS
 from ipyagent.context.reminders import guarded, variables_block
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.events import PlanWritten
 from ipyagent.journal.protocols import Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import ContextView
@@ -27,6 +26,8 @@ from ipyagent.tools.notebook_view import full_text
 
 SHARE = 8
 """The part of the window that everything put back may take: one in so many."""
+SMALL = ("plan", "pins")
+"""Parts whose text is small and of now."""
 TEXT_TABLES = frozenset((".csv", ".tsv", ".tab"))
 TABLES = TEXT_TABLES | {".parquet", ".feather", ".xlsx", ".xlsm", ".xls", ".ods"}
 HEAD_LINES, HEAD_CHARS = 4, 200
@@ -38,9 +39,7 @@ FROM_A_FILE = "what the file says now; it comes from the file, the user did not 
 async def restored(
     workspace: Workspace,
     settings: IPyAgent,
-    plan: PlanWritten | None = None,
-    skills: Callable[[int], Sequence[tuple[str, str]]] = lambda room: (),
-    pinned: Callable[[], str] = str,
+    parts: Sequence[tuple[str, Callable[[int], Awaitable[list[tuple[str, str]]]]]] = (),
     redact: Callable[[str], str] = str,
     variables: Callable[[], str] | None = None,
     *,
@@ -48,24 +47,25 @@ async def restored(
     window: int = 0,
     factor: float = 1.0,
 ) -> list[tuple[str, str]]:
-    """Name for the user and text for the model, in the order in which they go: `skills`, which are given the tokens
-    that are left for them; the most recently read files, newest first, within their budgets; then the plan, unless
-    all of it is done; the cells that are `pinned`; then the block of the `variables` (None: of the workspace's).
-    `redact` takes secrets out. `recent`: what the newest turns said and called; a file that is not named there does not
-    come back (None: all do). `window`: tokens (0: not known, no common limit); `factor`: tokens to one of our
-    estimates."""
+    """Name for the user and text for the model, in the order in which they go: what `parts` put back in the tokens
+    that are left for them, each with its name, in their order; the most recently read files, newest first, within their
+    budgets; then what is small and of now (SMALL), which gets its room first, and the block of the `variables` (None:
+    of the workspace's). `redact` takes secrets out of files. `recent`: what the newest turns said and called; a file
+    that is not named there does not come back (None: all do). `window`: tokens (0: not known, no common limit);
+    `factor`: tokens to one of our estimates."""
     room = int(window / SHARE / factor) if window else settings.restore_tokens + settings.restore_files * 10_000
     last: list[tuple[str, str]] = []
-    if plan is not None and any(step.state != "done" for step in plan.steps):
-        rows = "\n".join(f"- [{step.state}] {guarded(step.text)}" for step in plan.steps)
-        last.append(("plan", f"<context>\nYour plan, as you last wrote it:\n{rows}\n</context>"))
-    pins = await workspace.on_main(pinned)
-    if pins:
-        last.append(("pinned cells", redact(pins)))
+    for name, back in parts:
+        if name in SMALL:
+            last += await back(room)
     if block := await workspace.on_main(variables or (lambda: _variables(workspace))):
         last.append(("variables", block))
     last, room = _within(last, room)
-    first, room = _within(skills(room), room)
+    first: list[tuple[str, str]] = []
+    for name, back in parts:
+        if name not in SMALL:
+            made, room = _within(await back(room), room)
+            first += made
     files, _ = _within(_files(workspace, settings, redact, room, recent), min(room, settings.restore_tokens))
     return [*first, *files, *last]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import uuid
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -20,7 +20,7 @@ from ipyagent.errors import JournalError, TrustError, UsageError
 from ipyagent.journal.events import KernelStarted, SessionStarted, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, new_session_id, read_events
 from ipyagent.locks import why_no_locks
-from ipyagent.loop.history import TurnRecord
+from ipyagent.loop.history import Folded, TurnRecord
 from ipyagent.loop.hooks import AT_EXIT, hooks
 from ipyagent.loop.session import Session
 from ipyagent.project import Project
@@ -36,9 +36,9 @@ ASIDE = "-aside"
 
 
 class Keeper(Protocol):
-    """Work that goes on in sessions which were let go of."""
+    """Work that goes on in sessions which were let go of (`ipyagent.parts.Part`)."""
 
-    def take_over(self, session: Session) -> bool:
+    def session_closed(self, session: Session) -> bool:
         """Whether the session is in use still, and will be closed at the end of that."""
 
     def release(self, folder: Path) -> None:
@@ -48,21 +48,29 @@ class Keeper(Protocol):
 class Sessions:
     """The sessions of one kernel in one project; `current` is the one that requests go to.
 
-    `notice` takes lines for the user, `namespace` tells which variables exist now.
+    `notice` takes lines for the user, `namespace` tells which variables exist now; `keepers` may go on with a session
+    that is let go of, `folded` are the states that are kept of each.
     """
 
     def __init__(
-        self, project: Project, settings: IPyAgent, *, namespace: Container[str], notice: Callable[[str], None]
+        self,
+        project: Project,
+        settings: IPyAgent,
+        *,
+        namespace: Container[str],
+        notice: Callable[[str], None],
+        keepers: Iterable[Keeper] = (),
+        folded: Iterable[type[Folded]] = (),
     ) -> None:
         self.project = project
         self.notebook: Path | None = None
         self.current: Session | None = None
-        self.keeper: Keeper | None = None
         self.into: Path | None = None
         """Where new sessions are kept; None: with the project's others."""
         self.told_trust = False
         """Whether the user was told that this folder is not trusted."""
         self._settings = settings
+        self._keepers, self._folded = tuple(keepers), tuple(folded)
         self._namespace = namespace
         self._notice = notice
         self._stamp = uuid.uuid4().hex[:12]
@@ -98,7 +106,9 @@ class Sessions:
         if self.take_up(cell) is None:
             if self.project.make():
                 self._notice(self.project.place_line())
-            self.current = Session.create(self.into or self.project.sessions, self.started())
+            self.current = Session.create(
+                self.into or self.project.sessions, self.started(), folded=self._folded
+            )
             self.current.record(KernelStarted(stamp=self._stamp, python=sys.version.split()[0]))
         self._tell_places()
         assert self.current is not None
@@ -179,7 +189,9 @@ class Sessions:
                 raise TrustError(self.project.untrusted_line())
         elif self.current is not None:
             source = self.current.journal.folder
-        session, _ = Session.fork(source, self.project.sessions, self.started(source.name, label))
+        session, _ = Session.fork(
+            source, self.project.sessions, self.started(source.name, label), folded=self._folded
+        )
         if source.name != mine:
             session.record(KernelStarted(stamp=self._stamp, python=sys.version.split()[0], resumed=True))
         self.leave()
@@ -200,15 +212,16 @@ class Sessions:
             session=new_session_id() + ASIDE, version=__version__, forked_from=session.journal.session
         )
         if with_history:
-            return Session.fork(session.journal.folder, self.project.sessions, started)[0]
-        return Session.create(self.project.sessions, started)
+            return Session.fork(session.journal.folder, self.project.sessions, started, folded=self._folded)[0]
+        return Session.create(self.project.sessions, started, folded=self._folded)
 
     def leave(self) -> None:
         """Let go of the current session; it stays on disk and the next request begins a new one."""
         self._looked, self._replayed = True, None
         if self.current is not None:
             hooks.call_now("session_end", {"session": self.current.journal.session}, self._notice)
-            if self.keeper is None or not self.keeper.take_over(self.current):
+            held = [keeper.session_closed(self.current) for keeper in self._keepers]  # each is told
+            if not any(held):
                 self.current.close()
             self.current = None
 
@@ -264,19 +277,21 @@ class Sessions:
     def _open(self, folder: Path) -> Session:
         if not self._may_read(folder):
             raise TrustError(self.project.untrusted_line(f", then %agent resume {folder.name}"))
-        if self.keeper is not None:
-            self.keeper.release(folder)
+        for keeper in self._keepers:
+            keeper.release(folder)
         why = "" if self._may_write(folder) else f"is in {folder.parent}, which cannot be written"
         if not why:
             try:
-                session, problems = Session.open(folder)
+                session, problems = Session.open(folder, folded=self._folded)
             except JournalError as problem:
                 if "another kernel" not in str(problem):
                     raise
                 why = "is open in another kernel"
         if why:
             self.project.make()
-            session, problems = Session.fork(folder, self.project.sessions, self.started(folder.name))
+            session, problems = Session.fork(
+                folder, self.project.sessions, self.started(folder.name), folded=self._folded
+            )
             self._notice(f"session {folder.name} {why}: going on in a copy of it")
         self.leave()
         for found in problems[:SHOWN_PROBLEMS]:

@@ -1,63 +1,75 @@
-"""The tools that the model has now: ours, those of other packages, the ones given, the user's own."""
+"""The tools that the model has now: ours, those of parts and of other packages, the ones given, the user's own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from ipyagent.journal.protocols import Tool
 from ipyagent.kernel.scope import users_namespace
-from ipyagent.skills.desk import Skills
-from ipyagent.tools.agent import NAME as AGENT
-from ipyagent.tools.catalogue import CALL, FORMER_CALL, SEARCH, catalogue
-from ipyagent.tools.load_skill import NAME, tool_for
+from ipyagent.tools.catalogue import CORE, builtin_tools, catalogue
 from ipyagent.tools.schema import FunctionTool
+
+if TYPE_CHECKING:
+    from ipyagent.loop.session import Session
+    from ipyagent.parts import Parts
+
+LATE = ("agent", "load_skill")
+"""Tools of ours whose schemas tell what there is now: they stand behind those that are always the same."""
 
 
 class ToolRegistry:
-    """`own` are tools that the caller gave, by name; the user's own stand in the namespace of `shell`;
-    what had to be left out is said once, through `notice`. With `skills` there is a tool that loads one as
-    long as there are any."""
+    """`own` are tools that the caller gave, by name; the user's own stand in the namespace of `shell`; what had to be
+    left out is said once, through `notice`."""
 
-    def __init__(
-        self, own: Iterable[Tool], shell: Any, notice: Callable[[str], None], skills: Skills | None = None
-    ) -> None:
+    def __init__(self, own: Iterable[Tool], shell: Any, notice: Callable[[str], None], parts: Parts) -> None:
         self.own = {tool.name: tool for tool in own}
-        self._shell, self.notice = shell, notice
-        self.skills = skills
-        self.children: Callable[[], dict[str, Tool]] = dict
-        """The tool that starts sub-agents, by its name; nothing when they are off."""
-        self._installed: dict[str, Tool] | None = None
+        self._shell, self._notice, self._parts = shell, notice, parts
 
     def __repr__(self) -> str:
         return f"<ToolRegistry {', '.join(self.now())}>"
 
-    def now(self) -> dict[str, Tool]:
-        """Every tool by name; the user's (`@ipyagent.tool`) as they stand in the namespace at this moment."""
+    def now(self, session: Session | None = None) -> dict[str, Tool]:
+        """Every tool by name, in the order in which the model reads them; the user's (`@ipyagent.tool`) as they stand
+        in the namespace at this moment, those of parts as `session` has them (None: as a new one would)."""
+        found = self._of_parts(session)
+        late = [*(name for name in LATE if name in found), *found]
+        rest = {name: found[name] for name in late if name not in builtin_tools()}
+        return {**self._ours(found), **self._theirs, **rest, **self.given(), **self.changing()}
+
+    def ours(self) -> dict[str, Tool]:
+        """Those of ours that are always the same, but for parts that were left out; on any thread."""
+        return self._ours(self._of_parts(None))
+
+    @staticmethod
+    def _ours(found: Mapping[str, Tool]) -> dict[str, Tool]:
+        return {name: found.get(name, tool) for name, tool in builtin_tools().items() if name in CORE or name in found}
+
+    def _of_parts(self, session: Session | None) -> dict[str, Tool]:
+        steady = (part for part in self._parts if not part.changing)
+        return {name: tool for part in steady for name, tool in part.tools(session).items()}
+
+    def given(self) -> dict[str, Tool]:
+        """Those that the caller gave, and the user's own."""
         values = list(users_namespace(self._shell).values())
         found: dict[str, Any] = {value.name: value for value in values if type(value) is FunctionTool}
-        return {**self.installed, **self.children(), **self._loading(), **self.own, **dict(sorted(found.items()))}
+        return {**self.own, **dict(sorted(found.items()))}
 
-    def theirs(self, tools: Mapping[str, Tool]) -> dict[str, Tool]:
-        """Those of `tools` that are neither ours nor of another package."""
-        values = list(users_namespace(self._shell).values())
-        given = {*self.own, *(value.name for value in values if type(value) is FunctionTool)}
-        ours = {*self.installed, *({NAME, AGENT, SEARCH, CALL, FORMER_CALL} - given)}
-        return {name: tool for name, tool in tools.items() if name not in ours}
+    def changing(self) -> dict[str, Tool]:
+        """Tools of parts that come and go, as they are at this moment."""
+        return {name: tool for part in self._parts if part.changing for name, tool in part.tools(None).items()}
 
-    def _loading(self) -> dict[str, Tool]:
-        names = self.skills.look().for_model if self.skills is not None else {}
-        found: dict[str, Any] = {}
-        if names:
-            found[NAME] = tool_for(names)
-        return found
+    def renewing(self, tools: Mapping[str, Tool]) -> dict[str, Tool]:
+        """Those of `tools` for which a session's system prompt is rendered again when they are new to it."""
+        new = {*self.given(), *self.changing()} - {*builtin_tools(), *self._theirs}
+        return {name: tool for name, tool in tools.items() if name in new}
 
-    @property
-    def installed(self) -> dict[str, Tool]:
-        """Our tools and those of other packages, looked for once."""
-        if self._installed is None:
-            found = catalogue()
-            self._installed = {tool.name: tool for tool in found.tools}
-            for problem in found.problems:
-                self.notice(problem)
-        return self._installed
+    @cached_property
+    def _theirs(self) -> dict[str, Tool]:
+        """Tools of other packages, looked for once."""
+        found = catalogue()
+        for problem in found.problems:
+            self._notice(problem)
+        ours = builtin_tools()
+        return {tool.name: tool for tool in found.tools if tool.name not in ours}

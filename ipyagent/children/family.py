@@ -345,7 +345,7 @@ def _farewell(child: Subagent, parent: Session) -> None:
 
 
 class SubagentFactory(Protocol):
-    """What sub-agents are given; the kernel's (`ipyagent.assembly.children_desk`)."""
+    """What sub-agents are given; the kernel's (`ipyagent.parts.subagents`)."""
 
     def kinds(self) -> dict[str, SubagentType]:
         """The types there are now, the usual one first."""

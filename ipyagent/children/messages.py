@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
@@ -22,6 +22,7 @@ from ipyagent.children.mailbox import MailMessage, post
 from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.journal.events import MessageSent
 from ipyagent.journal.protocols import MessageOrder, ToolOutput
+from ipyagent.loop.history import MailState
 from ipyagent.loop.session import Session
 from ipyagent.redaction import find_secrets
 from ipyagent.tools.answers import text_output
@@ -52,7 +53,7 @@ class OtherSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Neighbours(Protocol):
-    """The other sessions of a project, see `ipyagent.assembly.messages_desk`."""
+    """The other sessions of a project, see `ipyagent.parts.messages`."""
 
     def find(self, name: str) -> OtherSession | None:
         """The one of this id, beginning of an id, or notebook. Raises ToolFailure: several, or none may be used."""
@@ -68,10 +69,36 @@ class Neighbours(Protocol):
         """What this session is called there."""
 
 
+@runtime_checkable
+class Addressed(Protocol):
+    """The sub-agents of a session, as those who write to them know them (`ipyagent.children.family`)."""
+
+    session: Session
+
+    def running(self) -> tuple[Subagent, ...]:
+        """Those that have not ended, oldest first."""
+
+    def named(self, name: str) -> Subagent | None:
+        """The running one of this name or id."""
+
+
+class Alone:
+    """A session without sub-agents."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def running(self) -> tuple[Subagent, ...]:
+        return ()
+
+    def named(self, name: str) -> Subagent | None:
+        return None
+
+
 class SessionMail:
     """A `Messages` (see the protocol) of a session that the user speaks with."""
 
-    def __init__(self, family: SubagentPool, neighbours: Neighbours) -> None:
+    def __init__(self, family: Addressed, neighbours: Neighbours) -> None:
         self._family, self._neighbours = family, neighbours
 
     def __repr__(self) -> str:
@@ -184,7 +211,7 @@ class SubagentMail:
 def _letter(session: Session, order: MessageOrder, said: str, call: str, sender: str) -> MailMessage:
     given = {"to": order.to, "kind": order.kind, "message": order.text}
     own = session.journal.session
-    place = session.history.mail.call_for(given, call) or secrets.token_hex(8)
+    place = session.folded(MailState).call_for(given, call) or secrets.token_hex(8)
     return MailMessage(
         id=f"{own}/{place}",
         sender=sender,

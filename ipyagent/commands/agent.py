@@ -13,6 +13,9 @@ from ipyagent.kernel.cell_marks import HIDE, PIN
 from ipyagent.kernel.failures import cells_of, render_failure
 from ipyagent.kernel.frontend import describe_frontend
 from ipyagent.options import MODES, USAGE, nearest
+from ipyagent.parts import Command
+from ipyagent.parts.memory import MemoryPart
+from ipyagent.parts.subagents import SubagentManager
 from ipyagent.redaction import mask
 from ipyagent.tools.schema import doc_of
 
@@ -33,13 +36,19 @@ def run_command(extension: Extension, line: str) -> AgentRequest | None:
     a request: it is returned, as is one that a command makes."""
     word, _, rest = line.strip().partition(" ")
     word = OLD_NAMES.get(word, word)
-    command = COMMANDS.get(word.removeprefix("--") or "status")
-    if command is None:
-        if rest and not nearest(word, list(COMMANDS), cutoff=0.7):
-            return AgentRequest(line.strip())
-        raise UsageError(
-            f"%agent has no command {word!r}{nearest(word, list(COMMANDS))}  commands: {', '.join(COMMANDS)}"
-        )
+    name = word.removeprefix("--") or "status"
+    command = COMMANDS.get(name)
+    if command is None or name in PART_OF:  # whether there is one, the agent's parts say
+        known = commands_of(extension.agent_now)
+        if name in known and command is None:
+            _of_part(extension, known[name], word, rest.strip())
+            return None
+        if name not in known:
+            if rest and not nearest(word, list(known), cutoff=0.7):
+                return AgentRequest(line.strip())
+            near = nearest(word, list(known))
+            raise UsageError(f"%agent has no command {word!r}{near}  commands: {', '.join(known)}")
+    assert command is not None
     if rest.strip() and word in BARE:
         raise UsageError(f"%agent {word} takes nothing after it; a request goes into a %%agent cell")
     if word not in WHILE_BUSY and extension.agent_now.busy:  # said by code that the agent runs
@@ -50,6 +59,27 @@ def run_command(extension: Extension, line: str) -> AgentRequest | None:
     if answer:
         extension.show(answer)
     return None
+
+
+def commands_of(agent: Agent) -> dict[str, Command]:
+    """The commands that there are: ours, but for those of parts that were left out, then those of other parts."""
+    parts = tuple(part.name for part in agent.parts)
+    found = {
+        name: Command(str, doc_of(run)) for name, run in COMMANDS.items() if PART_OF.get(name) in (None, *parts)
+    }
+    theirs = {name: each for part in agent.parts for name, each in part.commands().items()}
+    return found | {name: each for name, each in theirs.items() if name not in COMMANDS}
+
+
+def _of_part(extension: Extension, command: Command, word: str, rest: str) -> None:
+    """Run a command of a part and print its answer, or open its tab."""
+    from ipyagent.commands.panel import is_live, run_panel
+
+    if extension.agent_now.busy and not command.looks:
+        raise UsageError(f"a turn is running: %agent {word} is for the user, after it has ended")
+    opens = not rest and command.tab and getattr(extension.shell, "kernel", None) is not None and is_live(extension)
+    if answer := run_panel(extension, command.tab) if opens else command.run(rest):
+        extension.show(answer)
 
 
 def _status(extension: Extension, rest: str) -> str:
@@ -92,11 +122,12 @@ def _fork(extension: Extension, rest: str) -> str:
 def _stop(extension: Extension, rest: str) -> str:
     """Stop the running turn."""
     agent = extension.agent_now
+    left = subagents.at_work() if (subagents := agent.parts.get(SubagentManager)) is not None else ()
     if agent.busy:
         agent.stop()
-    elif left := agent.children.running():  # in the background: their turn has ended
+    elif subagents is not None and left:  # in the background: their turn has ended
         for child in left:
-            agent.stop_child(child.id)
+            subagents.stop_one(child.id)
     else:
         return "nothing is running"
     return "stopped"
@@ -238,7 +269,7 @@ def show_memory(extension: Extension, line: str, cell: str | None = None) -> str
         from ipyagent.ui.browsing import browsing_of
         from ipyagent.ui.memory_browser import show
 
-        return show(extension.shell, browsing_of(agent), busy=agent.busy, dreams=agent.dreaming)
+        return show(extension.shell, browsing_of(agent), busy=agent.busy, dreams=agent.part(MemoryPart).dreaming)
     from ipyagent.commands.memory import run_memory
 
     return run_memory(agent, line, cell, shell=extension.shell)
@@ -310,7 +341,7 @@ def _doctor(extension: Extension, rest: str) -> str:
 def _help(extension: Extension, rest: str) -> str:
     """This list."""
     lines = ["write a request below a line", f"  {USAGE}", "@name, @path, @cell:3, @out:3 in it attach things", ""]
-    lines += [f"  %agent {name:<10} {doc_of(command)}" for name, command in COMMANDS.items()]
+    lines += [f"  %agent {name:<10} {each.about}" for name, each in commands_of(extension.agent_now).items()]
     return "\n".join(lines)
 
 
@@ -346,6 +377,11 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
 }
 OLD_NAMES = {"children": "subagents"}
 """Commands by the names they had in the release before."""
+PART_OF = {
+    "mcp": "mcp", "subagents": "subagents", "messages": "messages", "memory": "memory", "skills": "skills",
+    "pin": "pins",
+}  # fmt: skip
+"""The parts that commands of ours are of: without one there is no command."""
 REQUESTS = ("fix",)
 """Commands whose answer is a request to the agent."""
 WHILE_BUSY = (

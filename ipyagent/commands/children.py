@@ -6,6 +6,7 @@ from ipyagent.agent import Agent
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import ChildEnded, ChildStarted
 from ipyagent.journal.journal import CHILDREN
+from ipyagent.parts.subagents import SubagentManager
 
 MOST = 20
 """Newest sub-agents that are listed."""
@@ -20,7 +21,7 @@ def run_children(agent: Agent, line: str) -> str:
         case "stop":
             return _stop(agent, rest.strip())
         case "types":
-            return "\n".join(f"{name}: {kind.about}" for name, kind in agent.children.kinds().items())
+            return "\n".join(f"{name}: {kind.about}" for name, kind in agent.part(SubagentManager).kinds().items())
         case _:
             raise UsageError(f"%agent subagents: list, types or stop NAME, not {word!r}")
 
@@ -37,7 +38,7 @@ def _listed(agent: Agent) -> str:
             ended[event.child] = event
     if session is None or not started:
         return "no sub-agents in this session"
-    running = {child.id: child for child in agent.children.running()}
+    running = {child.id: child for child in agent.part(SubagentManager).at_work()}
     lines = []
     for child, event in list(started.items())[-MOST:]:
         end = ended.get(child)
@@ -55,10 +56,10 @@ def _listed(agent: Agent) -> str:
 
 
 def _stop(agent: Agent, name: str) -> str:
-    running = agent.children.running()
+    running = agent.part(SubagentManager).at_work()
     found = [child for child in running if name in (child.name, child.id)]
     if not found:
         known = ", ".join(child.name for child in running) or "none"
         raise UsageError(f"no sub-agent {name!r} is at work; at work: {known}")
-    agent.stop_child(found[0].id)
+    agent.part(SubagentManager).stop_one(found[0].id)
     return f"stopped {found[0].name}"

@@ -230,7 +230,7 @@ def session_lines(agent: Agent) -> list[str]:
 
 def tool_lines(agent: Agent) -> list[str]:
     """One line a tool: name, how it runs, what it does; and of those that the provider would run how they stand."""
-    tools = agent.bench.switched(agent.tools_now(), agent.session)
+    tools = agent.tools_now()
     server = standing(agent.settings.server_tools, agent.info, tools)
     wide = max((len(one_line(name, 40)) for name in (*tools, *server)), default=0)
     lines = [

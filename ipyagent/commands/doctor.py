@@ -29,6 +29,9 @@ from ipyagent.config import IPyAgent, setting_names, wrong_in
 from ipyagent.errors import AgentError, ModelError, SettingError
 from ipyagent.journal.journal import read_events
 from ipyagent.locks import why_no_locks
+from ipyagent.parts import BUILT_IN
+from ipyagent.parts.mcp.desk import McpManager
+from ipyagent.parts.skills.desk import Skills
 from ipyagent.version import __version__
 
 LEAST_FREE = 500_000_000
@@ -57,10 +60,15 @@ def examine(agent: Agent, shell: Any) -> list[DoctorFinding]:
     found: list[DoctorFinding] = []
     for part in (_versions, _packages, _extras, _front_end, connection, model, _project, _disk, _sessions, _permissions,
                  _settings, _memory, _skills, _mcp, _server_tools, _hooks, _transcript):  # fmt: skip
+        name = part.__name__.strip("_")
+        if name in BUILT_IN and name not in agent.parts:
+            continue
         try:
             found.extend(part(agent, shell))
         except (AgentError, OSError, ValueError, RecursionError) as problem:
-            found.append(DoctorFinding("bad", part.__name__.strip("_").replace("_", "-"), str(problem)))
+            found.append(DoctorFinding("bad", name.replace("_", "-"), str(problem)))
+    for each in agent.parts:
+        found.extend(DoctorFinding(check.mark, each.name, check.words, check.mend) for check in each.doctor())
     return found
 
 
@@ -253,7 +261,7 @@ def _memory(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
 
 
 def _skills(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
-    found = agent.skills.look_anyway()
+    found = agent.part(Skills).look_anyway()
     words = f"{counted(len(found.skills), 'skill')}{'' if agent.settings.skills else ', off (IPyAgent.skills)'}"
     if found.problems:
         yield DoctorFinding("note", "skills", f"{words}, {counted(len(found.problems), 'remark')}", "%skills doctor")
@@ -262,10 +270,10 @@ def _skills(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
 
 
 def _mcp(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
-    found = agent.mcp.servers.found()
+    found = agent.part(McpManager).servers.found()
     if not (found.running or found.waiting or found.off or found.problems):
         return
-    states = agent.mcp.servers.running
+    states = agent.part(McpManager).servers.running
     words = f"{counted(len(found.running), 'server')} may run"
     words += "".join(f", {name} {server.state}" for name, server in states.items())
     failed = [f"{name}: {server.problem}" for name, server in states.items() if server.state in ("failed", "lost")]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipyagent.errors import AgentError
 from ipyagent.memory.names import SCOPES
+from ipyagent.parts.memory import MemoryPart
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
@@ -40,7 +41,7 @@ def run(chosen: argparse.Namespace) -> tuple[int, str]:
     if not folder.is_dir():
         return USAGE, f"there is no folder {folder}; --project names the project's folder"
     agent = Agent(folder=folder)
-    before = signal.signal(signal.SIGTERM, lambda *_: agent.dreaming.stop())
+    before = signal.signal(signal.SIGTERM, lambda *_: agent.part(MemoryPart).dreaming.stop())
     try:
         return _done(agent, chosen)
     except AgentError as problem:
@@ -55,7 +56,7 @@ def run(chosen: argparse.Namespace) -> tuple[int, str]:
 def _done(agent: Agent, chosen: Any) -> tuple[int, str]:
     from ipyagent.commands.dream_work import dream_now
 
-    if chosen.if_due and (why := agent.dreaming.closed(chosen.scope)):
+    if chosen.if_due and (why := agent.part(MemoryPart).dreaming.closed(chosen.scope)):
         return DONE, f"nothing to do: {why}"
     line = dream_now(
         agent,
@@ -65,6 +66,6 @@ def _done(agent: Agent, chosen: Any) -> tuple[int, str]:
         model=chosen.model,
         scope=chosen.scope,
     )
-    made = agent.dreaming.progress
+    made = agent.part(MemoryPart).dreaming.progress
     status = made.status if made is not None else "completed"
     return {"held": WAITS, "killed": FAILED}.get(status, DONE), line

@@ -15,6 +15,7 @@ from ipyagent.memory.dream_record import undo as undo_last
 from ipyagent.memory.dream_record import waiting_in
 from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.staging import Committed, DreamWorkspace
+from ipyagent.parts.memory import MemoryPart
 from ipyagent.remembering.dream_words import command, counted, done_line, saved_events
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def dream(agent: Agent, *, dry_run: bool = False, model: str = "", scope: str = 
     """Dream now, on the main thread; how it ended. Raises UsageError, AgentError, KeyboardInterrupt."""
     name = model or agent.model
     client = agent.connections.get(name, agent.endpoint())
-    dreaming = agent.dreaming
+    dreaming = agent.part(MemoryPart).dreaming
     with agent.occupied() as main:
         return main.blocking_door(lambda: dreaming.run(main, client, name, dry_run=dry_run, scope=scope))
 

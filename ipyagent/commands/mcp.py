@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ipyagent.errors import UsageError
 from ipyagent.journal.journal import clean
-from ipyagent.mcp.entries import McpServerConfig, entry_of, put_entry
-from ipyagent.mcp.servers import MISSING, Servers
+from ipyagent.parts.mcp.desk import McpManager
+from ipyagent.parts.mcp.entries import McpServerConfig, entry_of, put_entry
+from ipyagent.parts.mcp.servers import MISSING, Servers
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
-    from ipyagent.mcp.server import Server
+    from ipyagent.parts.mcp.server import Server
 
 USAGE = "%agent mcp [list | add NAME COMMAND ARGS…|URL | remove NAME | tools [NAME] | restart [NAME] | trust | doctor]"
 ADD_USAGE = (
@@ -39,7 +40,7 @@ def run_mcp(agent: Agent, line: str) -> str:
 
 def _list(agent: Agent, rest: str) -> str:
     """The servers, where each comes from, and how it stands."""
-    servers = agent.mcp.servers
+    servers = agent.part(McpManager).servers
     found = servers.found()
     if not agent.settings.mcp:
         return "MCP servers are off (IPyAgent.mcp)"
@@ -69,7 +70,7 @@ def _shown(servers: Servers, entry: McpServerConfig) -> str:
 def _add(agent: Agent, rest: str) -> str:
     """Write a server into mcp.json, say yes to it, and start it."""
     name, raw, user = parse_add(rest)
-    servers = agent.mcp.servers
+    servers = agent.part(McpManager).servers
     entry_of(name, raw, "user" if user else "project", agent.project.root)
     if user:
         before = put_entry(servers.user_file, name, raw)
@@ -134,7 +135,7 @@ def _writable(agent: Agent) -> None:
 
 
 def _brought_up(agent: Agent, name: str) -> list[str]:
-    desk = agent.mcp
+    desk = agent.part(McpManager)
     wait = agent.settings.mcp_startup_timeout
     desk.wait(lambda: desk.servers.ready(wait), wait + 10)
     server = desk.servers.running.get(name)
@@ -147,7 +148,7 @@ def _brought_up(agent: Agent, name: str) -> list[str]:
 
 def _remove(agent: Agent, rest: str) -> str:
     """Take a server out of mcp.json and stop it."""
-    servers = agent.mcp.servers
+    servers = agent.part(McpManager).servers
     if not rest or " " in rest:
         raise UsageError("no server is named: %agent mcp remove NAME")
     found = servers.found()
@@ -157,7 +158,7 @@ def _remove(agent: Agent, rest: str) -> str:
     where = servers.user_file if entry.source == "user" else servers.project_file
     put_entry(where, rest, None)
     if servers.running:
-        agent.mcp.wait(lambda: servers.ready(0), 10)
+        agent.part(McpManager).wait(lambda: servers.ready(0), 10)
     return f"{rest} removed from {where}"
 
 
@@ -183,14 +184,14 @@ def _restart(agent: Agent, rest: str) -> str:
     lines: list[str] = []
     for name in [rest] if rest else list(servers.running):
         wait = agent.settings.mcp_startup_timeout
-        server = agent.mcp.wait(lambda name=name: servers.restart(name), wait + 10)  # type: ignore[misc]
+        server = agent.part(McpManager).wait(lambda name=name: servers.restart(name), wait + 10)  # type: ignore[misc]
         lines.append(_line(servers, server.entry, server))
     return "\n".join(lines) or "no MCP servers run; see %agent mcp"
 
 
 def _trust(agent: Agent, rest: str) -> str:
     """Say yes to the project's servers as they stand now; what you were not shown whole is shown first."""
-    servers = agent.mcp.servers
+    servers = agent.part(McpManager).servers
     if not agent.project.trusted and not agent.settings.trust_all:
         raise UsageError("this project is not trusted yet: say %agent trust first")
     names = rest.split()
@@ -211,7 +212,7 @@ def _doctor(agent: Agent, rest: str) -> str:
     """What is wrong with the servers, their entries or what they need."""
     import importlib.util
 
-    servers = agent.mcp.servers
+    servers = agent.part(McpManager).servers
     found = servers.found()
     lines = list(found.problems)
     if importlib.util.find_spec("mcp") is None:
@@ -238,9 +239,9 @@ def _open(schema: dict[str, Any]) -> bool:
 
 def _started(agent: Agent) -> Servers:
     """The servers, brought up if they were not."""
-    servers = agent.mcp.servers
+    servers = agent.part(McpManager).servers
     wait = agent.settings.mcp_startup_timeout
-    agent.mcp.wait(lambda: servers.ready(wait), wait + 10)
+    agent.part(McpManager).wait(lambda: servers.ready(wait), wait + 10)
     return servers
 
 

@@ -22,6 +22,7 @@ from ipyagent.memory.names import SCOPES
 from ipyagent.memory.recall import age_words
 from ipyagent.memory.scan import Memory
 from ipyagent.memory.transcripts import CACHE, search_sessions
+from ipyagent.parts.memory import MemoryPart
 from ipyagent.ui.browsing import Explained, explain, skipped
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def search_lines(agent: Agent, query: str) -> list[str]:
     if not agent.settings.memory:
         return ["memory is off in this kernel; %memory on turns it on"]
     try:
-        ranked, every = agent.recalling.choosing.ranked(query, patient=True)
+        ranked, every = agent.part(MemoryPart).recalling.choosing.ranked(query, patient=True)
     except (OSError, sqlite3.Error) as problem:
         raise MemoryRefused(f"the memories cannot be searched ({problem}); %memory lists them", reason="disk") from None
     found = [item for item in ranked if item.words or item.likeness > 0.4][:SHOWN]

@@ -10,6 +10,7 @@ from ipyagent.assembly.requests import Options
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import ForkEnded
 from ipyagent.memory.extract import PURPOSE
+from ipyagent.parts.memory import MemoryPart
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
@@ -29,7 +30,7 @@ def extract_now(agent: Agent) -> str:
     async def run(main: MainThreadExecutor) -> tuple[str, ...] | None:
         try:
             await agent.connect(session, model, agent.tools_now(), Options())
-            return await agent.extracting.now(session, agent.workspace(session, main))
+            return await agent.part(MemoryPart).extracting.now(session, agent.workspace(session, main))
         except asyncio.CancelledError:
             return None
         finally:

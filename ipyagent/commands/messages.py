@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ipyagent.children.letters import summed, words
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import MessageReceived, MessageSent
+from ipyagent.parts.messages import MailService
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
@@ -19,7 +20,8 @@ MOST = 30
 def waiting_lines(agent: Agent) -> list[str]:
     """A line for the status when messages wait; none otherwise."""
     session = agent.session
-    count = len(agent.messages.waiting(session)) if session is not None else 0
+    mail = agent.parts.get(MailService)
+    count = len(mail.waiting(session)) if session is not None and mail is not None else 0
     if not count:
         return []
     said = "1 message waits" if count == 1 else f"{count:,} messages wait"
@@ -32,7 +34,7 @@ def run_messages(agent: Agent, line: str) -> str:
     if session is None:
         return "no messages: no session in this kernel"
     found = [event for event in session.journal.read() if isinstance(event, MessageReceived | MessageSent)]
-    waiting = agent.messages.waiting(session)
+    waiting = agent.part(MailService).waiting(session)
     wanted = line.strip().removeprefix("#")
     if wanted:
         event = next((each for each in found if str(each.id) == wanted), None)

@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 def run_panel(extension: Extension, line: str) -> str:
     """Open the board on a tab; the text to print, "" when it was shown. Raises UsageError."""
-    from ipyagent.ui.board import TABS
+    from ipyagent.ui.board import tabs_of
 
-    asked = line.strip() or "context"
-    tab = next((each for each in TABS if each == asked), None)
-    if tab is None:
-        raise UsageError(f"there is no tab {asked!r}{nearest(asked, list(TABS))}; %agent panel [{'|'.join(TABS)}]")
+    tab, known = line.strip() or "context", list(tabs_of(extension.agent_now))
+    if tab not in known:
+        raise UsageError(f"there is no tab {tab!r}{nearest(tab, known)}; %agent panel [{'|'.join(known)}]")
     if is_live(extension):
         _live(extension).open(tab)
         return ""

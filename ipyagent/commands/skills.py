@@ -10,12 +10,13 @@ from ipyagent.errors import UsageError
 from ipyagent.escape import line as one_line
 from ipyagent.escape import plain
 from ipyagent.options import nearest
+from ipyagent.parts.skills.catalogue import catalogue_of
+from ipyagent.parts.skills.desk import Skills, find, unknown
+from ipyagent.parts.skills.loaded import Loaded
+from ipyagent.parts.skills.parse import Skill, body_of, violations
+from ipyagent.parts.skills.text import files_of
+from ipyagent.parts.skills.writing import name_of, write_skill
 from ipyagent.reports.shares import measure_of
-from ipyagent.skills.catalogue import catalogue_of
-from ipyagent.skills.desk import find, unknown
-from ipyagent.skills.parse import Skill, body_of, violations
-from ipyagent.skills.text import files_of
-from ipyagent.skills.writing import name_of, write_skill
 from ipyagent.tools.schema import doc_of
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ def run_skills(agent: Agent, text: str) -> str:
 
 def _list(agent: Agent, rest: str) -> list[str]:
     """All skills by where they come from; * stands before those in the context."""
-    found = agent.skills.look_anyway()
-    lines = [] if agent.skills.on else ["skills are off in this kernel; %skills on turns them on"]
-    loaded = agent.session.history.skills.standing if agent.session is not None else {}
+    found = agent.part(Skills).look_anyway()
+    lines = [] if agent.part(Skills).on else ["skills are off in this kernel; %skills on turns them on"]
+    loaded = agent.session.folded(Loaded).standing if agent.session is not None else {}
     for source, whose in SOURCES.items():
         skills = [skill for skill in found.skills.values() if skill.source == source]
         if skills:
@@ -56,7 +57,7 @@ def _list(agent: Agent, rest: str) -> list[str]:
     if found.problems:
         count = len(found.problems)
         lines.append(f"{count:,} remark{'s' * (count != 1)} on skill files: %skills doctor")
-    if (cut := catalogue_of(found.skills, _window(agent)).cut) and agent.skills.on:
+    if (cut := catalogue_of(found.skills, _window(agent)).cut) and agent.part(Skills).on:
         lines.append(cut)
     return lines
 
@@ -70,7 +71,7 @@ def _window(agent: Agent) -> int:
 
 
 def _untrusted(agent: Agent) -> list[str]:
-    if agent.skills.trusted or not any("skills" in name for name in agent.project.carried()):
+    if agent.part(Skills).trusted or not any("skills" in name for name in agent.project.carried()):
         return []
     return ["the project's own skills are not used: it is not trusted (%agent trust)"]
 
@@ -99,10 +100,10 @@ def _doctor(agent: Agent, rest: str) -> list[str]:
         wrong = violations(skill.folder)
         valid = f"{one_line(skill.name)} is valid in every point"
         return [one_line(f"{skill.file}: {why}") for why in wrong] or [valid]
-    found = agent.skills.look_anyway()
+    found = agent.part(Skills).look_anyway()
     lines = [one_line(str(problem)) for problem in found.problems]
     places = [f"looked in {place.folder}" + ("" if place.folder.is_dir() else " (not there)") for place in
-              agent.skills.places]  # fmt: skip
+              agent.part(Skills).places]  # fmt: skip
     head = lines or [f"all is well: {len(found.skills):,} skill{'s' * (len(found.skills) != 1)} can be read"]
     return [*head, *_untrusted(agent), *(one_line(place) for place in places)]
 
@@ -110,7 +111,7 @@ def _doctor(agent: Agent, rest: str) -> list[str]:
 def _find(agent: Agent, rest: str, command: str) -> Skill:
     if not rest:
         raise UsageError(f"%skills {command} NAME: say which; %skills lists them")
-    found = agent.skills.look_anyway().skills
+    found = agent.part(Skills).look_anyway().skills
     skill = find(rest, found)
     if skill is None:
         raise UsageError(unknown(rest, found))
@@ -127,7 +128,7 @@ def _body(skill: Skill) -> str:
 def _size(agent: Agent, skill: Skill) -> int:
     """Tokens that it takes when it is loaded, as %context counts them."""
     measure = measure_of(agent.session.view) if agent.session is not None else 1.0
-    return round(agent.skills.made(skill, "user").tokens * measure)
+    return round(agent.part(Skills).made(skill, "user").tokens * measure)
 
 
 # ---------------------------------------------------------------------- doing
@@ -136,11 +137,11 @@ def _size(agent: Agent, skill: Skill) -> int:
 def _load(agent: Agent, rest: str) -> list[str]:
     """Load a skill for the next request, as /NAME at its start does."""
     skill = _find(agent, rest, "load")
-    if not agent.skills.on:
+    if not agent.part(Skills).on:
         raise UsageError("skills are off in this kernel; %skills on turns them on")
     _body(skill)  # one that cannot be read is said now
-    if skill.name not in agent.skills.asked:
-        agent.skills.asked.append(skill.name)
+    if skill.name not in agent.part(Skills).asked:
+        agent.part(Skills).asked.append(skill.name)
     return [f"{one_line(skill.name)} goes with your next request: {_size(agent, skill):,} tokens"]
 
 
@@ -153,7 +154,7 @@ def _new(agent: Agent, rest: str) -> list[str]:
     name = name_of(typed)
     begun = not mine and agent.project.make()  # in an empty folder the skill is the user's own: it is trusted
     place: Path = (agent.project.user if mine else agent.project.root) / "skills"
-    before = agent.skills.look_anyway().skills.get(name)
+    before = agent.part(Skills).look_anyway().skills.get(name)
     file = write_skill(place, name, description)
     agent.project.arrived([file])  # the user knows of it
     lines = [f"wrote {file}", "change its description and its steps; the next request goes by what stands there then"]
@@ -163,7 +164,7 @@ def _new(agent: Agent, rest: str) -> list[str]:
         lines.append(f"there is a skill {name} in {before.folder} too: %skills doctor says which of them is used")
     if begun:
         lines.append(agent.project.place_line())
-    if not mine and not agent.skills.trusted:
+    if not mine and not agent.part(Skills).trusted:
         lines.append("it is used once you say %agent trust: this project is not trusted yet")
     return lines
 
@@ -171,7 +172,7 @@ def _new(agent: Agent, rest: str) -> list[str]:
 def _off(agent: Agent, rest: str) -> list[str]:
     """Offer no skills in this kernel."""
     agent.settings.skills = False
-    agent.skills.asked.clear()
+    agent.part(Skills).asked.clear()
     return ["skills are off in this kernel; %skills on turns them on (for good: IPYAGENT_SKILLS=0)"]
 
 
@@ -212,4 +213,4 @@ NAMED = ("show", "load", "doctor")
 
 def names(agent: Agent) -> list[str]:
     """Names of skills, for completion."""
-    return list(agent.skills.look().skills)
+    return list(agent.part(Skills).look().skills)

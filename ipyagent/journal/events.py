@@ -571,6 +571,18 @@ class MessageSent(_Event, frozen=True, tag=True):
     call: str = ""
 
 
+class PartEvent(_Event, frozen=True, tag=True):
+    """What a part of the agent (a capability, `ipyagent.parts`) notes: `part` its name, `kind` and `data` its own.
+    `text`, if any, is what the model reads of it from here on; `why` is for the user."""
+
+    part: str
+    kind: str
+    data: dict[str, Any] = {}
+    text: str = ""
+    why: str = ""
+    tokens: int = 0
+
+
 class TurnEnded(_Event, frozen=True, tag=True):
     """How the turn ended. `message` is one line for the user ("" when finished); `variables`
     maps each name in the user's namespace to a short type, as it was at this moment."""
@@ -588,5 +600,5 @@ Event: TypeAlias = (
     | Compacted | TurnsRemoved | TurnCollapsed | DecisionUndone | NotesWritten | ServerEdited | ForkEnded
     | LayerDecision | LayerFailed | CacheBroken | MemorySurfaced | MemoryDismissed | MemorySaved | MemoryExtracted
     | PlanWritten | SkillLoaded | SkillsListed | ChildStarted | ChildProgress | ChildEnded | MessageReceived
-    | MessageSent | TurnEnded
+    | MessageSent | PartEvent | TurnEnded
 )  # fmt: skip

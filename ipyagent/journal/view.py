@@ -38,6 +38,7 @@ from ipyagent.journal.events import (
     MessageSent,
     ModelChosen,
     NotesWritten,
+    PartEvent,
     PermissionAnswered,
     PermissionAsked,
     PlanWritten,
@@ -265,7 +266,7 @@ class ContextView:
                 talk.add_user(event.id, request_blocks(event.blocks), event.tokens)
             case SystemReminder() | MemorySurfaced() | MessageReceived():
                 talk.add_user(event.id, request_blocks([text_block(event.text)]), event.tokens)
-            case SkillLoaded() | SkillsListed():
+            case SkillLoaded() | SkillsListed() | PartEvent():
                 if event.text:
                     talk.add_user(event.id, request_blocks([text_block(event.text)]), event.tokens)
             case AssistantMessage():

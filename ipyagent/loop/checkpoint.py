@@ -15,7 +15,7 @@ import shutil
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -29,7 +29,7 @@ from ipyagent.journal.journal import TRANSCRIPT
 from ipyagent.journal.lines import Problem, Start
 from ipyagent.journal.view import ContextView
 from ipyagent.loop.cache_watch import CacheWatch
-from ipyagent.loop.history import SessionState
+from ipyagent.loop.history import Folded, SessionState
 from ipyagent.nofollow import names, opened, reading, remove, spot
 from ipyagent.project import user_folder
 from ipyagent.trust import is_signed, signature
@@ -57,8 +57,14 @@ _OTHERS = {
 class Replayed:
     """A session's state after some of its events; `apply` adds one more."""
 
-    def __init__(self, *, damaged: bool = False, clock: Callable[[], float] = time.time) -> None:
-        self.view, self.history, self.watch = ContextView(), SessionState(), CacheWatch(clock)
+    def __init__(
+        self,
+        *,
+        damaged: bool = False,
+        clock: Callable[[], float] = time.time,
+        folded: Iterable[type[Folded]] = (),
+    ) -> None:
+        self.view, self.history, self.watch = ContextView(), SessionState(folded), CacheWatch(clock)
         self.chosen = ModelChosen(model="")
         self.damaged = damaged
         """Whether events are missing since thinking was last dropped: what thinking follows is not what was signed."""

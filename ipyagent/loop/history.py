@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from ipyagent.context.pins import Pins
 from ipyagent.context.server_edits import CLEAR_RESULTS
 from ipyagent.context.server_edits import NAME as EDITS
 from ipyagent.journal.events import (
@@ -32,7 +32,6 @@ from ipyagent.journal.events import (
     NotesWritten,
     PermissionAnswered,
     PermissionAsked,
-    PlanWritten,
     ResultsCleared,
     ResultStored,
     ServerEdited,
@@ -48,11 +47,7 @@ from ipyagent.journal.events import (
     UserMessage,
 )
 from ipyagent.journal.journal import CHILDREN
-from ipyagent.memory.extract import ExtractionProgress
-from ipyagent.memory.provenance import ProvenanceIndex
-from ipyagent.memory.recall import RecalledMemories
 from ipyagent.model.prices import LESSON_MODEL, at_most, cost_of, rates_of
-from ipyagent.skills.loaded import Loaded
 
 CONVERSATION, SUB_AGENTS = "conversation", "sub-agents"
 IN_FRONT = frozenset((CONVERSATION, SUB_AGENTS, "compaction", "server compaction", "collapse"))
@@ -153,10 +148,22 @@ class _Taken(msgspec.Struct, kw_only=True):
     """The notes that there were then."""
 
 
-class SessionState:
-    """Folds events, one at a time; knows nothing that is not in them."""
+class Folded(Protocol):
+    """What the events of a session add up to for one capability: made without arguments, then given each event."""
 
-    def __init__(self) -> None:
+    def apply(self, event: Event) -> None:
+        """Take in the next event."""
+
+
+F = TypeVar("F", bound=Folded)
+
+
+class SessionState:
+    """Folds events, one at a time; knows nothing that is not in them. `folded` are the states of parts, see
+    `Session.folded`."""
+
+    def __init__(self, folded: Iterable[type[Folded]] = ()) -> None:
+        self.folded: dict[type[Folded], Folded] = {kind: kind() for kind in folded}
         self.started: SessionStarted | None = None
         self.turns: list[TurnRecord] = []
         self.totals = Totals()
@@ -195,24 +202,10 @@ class SessionState:
         """Whether the server has left out results since the model was last told where they are kept."""
         self.server_kept = 0
         """The newest event whose result the model was so told of."""
-        self.extraction = ExtractionProgress()
-        """How far the session has been looked through for what is worth remembering."""
-        self.recalled = RecalledMemories()
-        """Which memories the model has seen, and how much of them."""
-        self.ground = ProvenanceIndex()
-        """What the user said and what tools gave, to tell where a memory comes from."""
-        self.mail = MailState()
-        """Which messages were taken in, and of which sent ones it is not known whether they were."""
-        self.skills = Loaded()
-        """Which skills the model knows of, and which stand in the context."""
         self.breaks: list[CacheBroken] = []
         """Unexpected breaks of the cache."""
         self.decided_at: dict[str, int] = {}
         """The event in which each layer last spoke."""
-        self.plan: PlanWritten | None = None
-        """The model's newest plan."""
-        self.pins = Pins()
-        """Which pinned cells stand in the context."""
         self.children: dict[str, ChildStarted] = {}
         """The session's sub-agents, running or not, by id."""
         self.at_work: dict[str, ChildStarted] = {}
@@ -240,6 +233,10 @@ class SessionState:
         self._taken: dict[int, _Taken] = {}
         """What each decision took away, by its event."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        ours = {kind: each for kind, each in self.folded.items() if kind.__module__.startswith("ipyagent.")}
+        return {**self.__dict__, "folded": ours}  # a checkpoint knows no classes of others: theirs are read again
+
     @property
     def unfinished(self) -> bool:
         """Whether the newest turn has no end yet."""
@@ -247,13 +244,9 @@ class SessionState:
 
     def apply(self, event: Event) -> None:
         """Take in the next event."""
-        self.extraction.apply(event)
-        self.recalled.apply(event)
-        self.ground.apply(event)
+        for folded in self.folded.values():
+            folded.apply(event)
         self.files.apply(event)
-        self.skills.apply(event)
-        self.mail.apply(event)
-        self.pins.apply(event)
         match event:
             case SessionStarted():
                 self.started = event
@@ -337,8 +330,6 @@ class SessionState:
                     self.breaks.append(event)
             case NotesWritten():
                 self.notes, self.notes_failed = event, 0
-            case PlanWritten():
-                self.plan = event
             case ChildStarted():
                 self.children[event.child] = self.at_work[event.child] = event
             case ChildEnded():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -23,6 +23,7 @@ from ipyagent.journal.events import (
     LayerFailed,
     PermissionAsked,
     SessionStarted,
+    Streamed,
     ThinkingDropped,
     ToolReturned,
     TurnEnded,
@@ -37,7 +38,7 @@ from ipyagent.kernel.interrupts import held_sigint
 from ipyagent.loop.background import Background
 from ipyagent.loop.cache_watch import CacheWatch
 from ipyagent.loop.checkpoint import Checkpoint, Moved, Replayed
-from ipyagent.loop.history import SessionState
+from ipyagent.loop.history import F, Folded, SessionState
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.redacting import entering
 from ipyagent.model.endpoint import own_keys
@@ -46,6 +47,7 @@ from ipyagent.redaction import Redactor
 from ipyagent.tools.answers import capped
 
 E = TypeVar("E", bound=Event)
+T = TypeVar("T")
 
 CUT_CHARS = 25_000
 """Characters that are kept of what a call had shown before it was cut off."""
@@ -93,10 +95,8 @@ class Session:
         """Keep a call's object alive; its handle."""
         self.renewed: Callable[[], Sequence[Event]] = tuple
         """The head that comes with a compaction of all messages, see `Head.after_compaction`."""
-        self.compacting: Callable[[], object] = tuple
-        """Called before messages give way to a compaction: the last moment to look at them."""
-        self.children: object = None
-        """The `Family` of sub-agents of this session, once it was asked for: let go of with it."""
+        self._compacting: Callable[[], object] = tuple
+        self._kept: dict[type[Any], Any] = {}
         self.background = Background()
         """Work that goes on after the turn, on the agent thread."""
         self.watch: CacheWatch = state.watch
@@ -116,20 +116,29 @@ class Session:
         self._state: Callable[[ModelInfo, int], WindowState] | None = None
 
     @classmethod
-    def create(cls, sessions: Path, started: SessionStarted, *, clock: Callable[[], float] = time.time) -> Session:
-        """A new, empty session; `clock` gives what time it is in it."""
-        journal, state = Journal.create(sessions, started, clock=clock), Replayed(clock=clock)
+    def create(
+        cls,
+        sessions: Path,
+        started: SessionStarted,
+        *,
+        clock: Callable[[], float] = time.time,
+        folded: Iterable[type[Folded]] = (),
+    ) -> Session:
+        """A new, empty session; `clock` gives what time it is in it, `folded` are the states that are kept of it."""
+        journal, state = Journal.create(sessions, started, clock=clock), Replayed(clock=clock, folded=folded)
         for event in journal.read():
             state.apply(event)
         return cls(journal, state)
 
     @classmethod
-    def open(cls, folder: Path, *, damaged: bool = False) -> tuple[Session, list[Problem]]:
+    def open(
+        cls, folder: Path, *, damaged: bool = False, folded: Iterable[type[Folded]] = ()
+    ) -> tuple[Session, list[Problem]]:
         """A stored session; its cut-off turn is closed, and where events are missing (`damaged`: it is known) no
         thinking goes out again, for its signature is that of what stood before it. Raises JournalError when it is
         in use."""
         checkpoint, problems = Checkpoint(folder), list[Problem]()
-        state, seen = Replayed(damaged=damaged), 0
+        state, seen = Replayed(damaged=damaged, folded=folded), 0
 
         def begin() -> Start | None:
             nonlocal state, seen
@@ -170,12 +179,20 @@ class Session:
 
     @classmethod
     def fork(
-        cls, source: Path, sessions: Path, started: SessionStarted, upto: int = 0
+        cls,
+        source: Path,
+        sessions: Path,
+        started: SessionStarted,
+        upto: int = 0,
+        *,
+        folded: Iterable[type[Folded]] = (),
     ) -> tuple[Session, list[Problem]]:
         """A new session that begins as a copy of another, up to event `upto` (0: all)."""
         journal, problems = Journal.fork(source, sessions, started, upto)
         journal.close()
-        session, later = cls.open(journal.folder, damaged=any(not problem.torn for problem in problems))
+        session, later = cls.open(
+            journal.folder, damaged=any(not problem.torn for problem in problems), folded=folded
+        )
         return session, [*problems, *later]
 
     def __repr__(self) -> str:
@@ -192,15 +209,19 @@ class Session:
         state: Callable[[ModelInfo, int], WindowState],
         setting: Callable[[str], Any],
         restoring: Callable[[Workspace], Awaitable[list[tuple[str, str]]]],
+        renewed: Callable[[], Sequence[Event]] | None = None,
+        hold: Callable[[str, Any], str] | None = None,
         instead: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         """Give the session what its next turn works with. `state` tells where a model's window stands
         at a number of tokens, `setting` a setting by its name, `restoring` what should stand after
-        a summary; `instead` connects it to another model where the server does not have this one, and
-        says whether there is one."""
+        a summary, `renewed` gives the head that comes with one of all messages, `hold` keeps the object of a call
+        alive and gives its handle (None: as before); `instead` connects it to another model where the server does
+        not have this one, and says whether there is one."""
         self._instead = instead
         self._model, self.info, self.tools = model, info, tools
         self.setting, self.restoring = setting, restoring
+        self.renewed, self.hold = renewed or self.renewed, hold or self.hold
         self._permissions, self.limits, self._state = permissions, limits, state
 
     @property
@@ -284,6 +305,17 @@ class Session:
         if self.surface is surface:
             self.surface = None
 
+    def before_compaction(self, look: Callable[[], None]) -> None:
+        """Have `look` called before messages give way to a compaction: the last moment to look at them."""
+        self._compacting = look
+
+    def kept(self, kind: type[T], make: Callable[[], T]) -> T:
+        """What a part keeps with the session, made once, and let go of with it."""
+        if kind not in self._kept:
+            self._kept[kind] = make()
+        found: T = self._kept[kind]
+        return found
+
     @contextmanager
     def first(self, function: Callable[[], Awaitable[None]]) -> Iterator[None]:
         """Within, `function` is awaited before each request of a turn, the newest first: what came in beside the
@@ -303,7 +335,7 @@ class Session:
         """Journal an event without its secrets, let the view take it in, then show it; returns it with its id. A
         question to the user is shown and returned as it was put: it says exactly what would run."""
         if isinstance(event, Compacted):
-            self.compacting()
+            self._compacting()
         with held_sigint():  # between turns the main thread records too: journalled, applied and shown, or not at all
             made = self._record(event)
         if isinstance(event, TurnEnded):
@@ -355,6 +387,22 @@ class Session:
     def report_hook(self, why: str) -> None:
         """A hook of the user's raised: say so, and go on."""
         self.record(LayerFailed(layer="hooks", why=" ".join(why.split())[:400]))
+
+    def folded(self, kind: type[F]) -> F:
+        """What the events of the session add up to for a part, a state of its own class `kind`. One that nobody has
+        asked for yet is read from the journal, and kept from then on."""
+        found = self.history.folded.get(kind)
+        if found is None:
+            with self._lock:
+                found = self.history.folded.get(kind)
+                if found is None:
+                    found = kind()
+                    for event in self.journal.read():
+                        if not isinstance(event, Streamed):
+                            found.apply(event)
+                    self.history.folded[kind] = found
+        assert isinstance(found, kind)
+        return found
 
     def close_open(self, why: str, stop_reason: str = "") -> None:
         """Close every open call with an error result that says `why`, then a half-said reply."""
@@ -416,12 +464,16 @@ class Session:
     def _save(self) -> None:
         """Keep the state as it is now, or, when it changes meanwhile, leave it to the next turn's end. No lock that
         an event waits for is held."""
-        state, ground = self._replayed, self.history.ground
+        state = self._replayed
         with self._lock:
-            last, size, version = state.last, self.journal.size, ground.version
+            last, size, folded = state.last, self.journal.size, tuple(self.history.folded.values())
+            versions = [getattr(each, "version", None) for each in folded]
 
         def check() -> None:
-            if self._closing or not state.whole or state.last is not last or ground.version != version or version[0]:
+            if self._closing or not state.whole or state.last is not last:
+                raise Moved
+            now = [getattr(each, "version", None) for each in folded]
+            if now != versions or any(version and version[0] for version in versions):
                 raise Moved
 
         with self._saving:

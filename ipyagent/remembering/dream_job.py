@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
@@ -67,6 +67,10 @@ ORDER_GIVEN = "(the memories are tidied)"
 """Stands for the user's words, which there are none of."""
 
 
+Checked: TypeAlias = Callable[[Session, Sequence[str], Sequence[str]], Awaitable[bool | None]]
+"""Whether a memory says no more than the user did, for a session; None when nobody answers."""
+
+
 class Dream:
     """One dream. `tell` takes its progress, each time whole; `paid` what its requests took, once."""
 
@@ -77,8 +81,10 @@ class Dream:
         *,
         tell: Callable[[DreamProgress], None],
         paid: Callable[[ForkEnded], None],
+        check: Checked,
     ) -> None:
         self._bench = bench
+        self._check = check
         self._store = store
         self._lock = DreamLock(store.folder, store.lock)
         self._tell = tell
@@ -187,7 +193,7 @@ class Dream:
         settings, project = self._bench.settings, self._bench.project
         cache = project.state / "cache" / CACHE
         at_hand = project if self._store.scope == "project" else None
-        tools = dream_tools(self._bench.toolbox.installed, at_hand, cache)
+        tools = dream_tools(self._bench.toolbox.ours(), at_hand, cache)
         await self._connect(session, model, tools, name)
         access = await whole(partial(self._access, session, staging))
         workspace = replace(self._bench.workspace(session, main), read_stamps={}, memory=access)
@@ -275,7 +281,7 @@ class Dream:
             record=staged,
             events=lambda: _heard(session),
             stores={copy.scope: copy},
-            check=lambda words, told: self._bench.check(session, words, told),
+            check=lambda words, told: self._check(session, words, told),
         )
         project = self._bench.project
         folders = list(project.session_folders()) if copy.scope == "project" else []

@@ -31,7 +31,7 @@ from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import PRACTICE
 from ipyagent.model.prices import at_most
 from ipyagent.remembering.choosing import record_if_open
-from ipyagent.remembering.dream_job import Dream
+from ipyagent.remembering.dream_job import Checked, Dream
 
 if TYPE_CHECKING:
     from ipyagent.assembly.workbench import SessionSetup
@@ -59,10 +59,14 @@ class DreamStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DreamScheduler:
-    """`spent` takes dollars, `notice` a line for the user before the next turn."""
+    """`spent` takes dollars, `notice` a line for the user before the next turn; `check` tells whether a memory says no
+    more than the user did."""
 
-    def __init__(self, bench: SessionSetup, spent: Callable[[float], None], notice: Callable[[str], None]) -> None:
+    def __init__(
+        self, bench: SessionSetup, spent: Callable[[float], None], notice: Callable[[str], None], check: Checked
+    ) -> None:
         self._bench = bench
+        self._check = check
         self._spent = spent
         self._session: Session | None = None
         self._notice = notice
@@ -241,7 +245,7 @@ class DreamScheduler:
             self._ended.set()
 
     def _job(self, store: MemoryStore) -> Dream:
-        return Dream(self._bench, store, tell=self._tell, paid=self._paid)
+        return Dream(self._bench, store, tell=self._tell, paid=self._paid, check=self._check)
 
     def _paid(self, ended: ForkEnded) -> None:
         """Count a dream for the day and for the session behind whose turn it ran."""

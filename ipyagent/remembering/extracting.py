@@ -31,6 +31,7 @@ from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.background import Background
 from ipyagent.loop.fork import ForkReader, Wire, replaced, run_fork
 from ipyagent.loop.session import Session
+from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.extract import (
     MOST_FAILURES,
     PURPOSE,
@@ -70,7 +71,8 @@ BOTH = (
 
 
 class MemoryExtractor:
-    """The extractions of one kernel. `spent` takes dollars, `notice` a line for the user before the next turn."""
+    """The extractions of one kernel. `spent` takes dollars, `notice` a line for the user before the next turn;
+    `access` gives what an extraction may write in a session."""
 
     def __init__(
         self,
@@ -78,8 +80,10 @@ class MemoryExtractor:
         connections: Connections,
         spent: Callable[[float], None],
         notice: Callable[[str], None],
+        access: Callable[[Session], MemoryAccess],
     ) -> None:
         self._bench = bench
+        self._access = access
         self._connections = connections
         self._spent = spent
         self._notice = notice
@@ -97,7 +101,7 @@ class MemoryExtractor:
     def begins(self, session: Session) -> None:
         """A turn of the main agent begins: whether its words will be looked through stands in the journal."""
         on = self._on(session)
-        if session.history.extraction.watched != on:
+        if session.folded(ExtractionProgress).watched != on:
             session.record(LayerDecision(layer=PURPOSE, words=WATCHED if on else UNWATCHED))
 
     def ended(self, session: Session, workspace: KernelWorkspace, surface: Surface | None) -> None:
@@ -107,7 +111,7 @@ class MemoryExtractor:
         run = self._run_of(session)
         run.owed = run.owed or run.background.busy
         run.take(EndedTurn.of(session), workspace, surface)
-        session.compacting = lambda: self._compacting(run)
+        session.before_compaction(lambda: self._compacting(run))
 
     def after(self, session: Session) -> None:
         """What the end of a turn calls for, on the agent thread: an extraction, or a look at it in a pause."""
@@ -126,7 +130,7 @@ class MemoryExtractor:
         run = self._runs.get(session.journal.folder)
         if run is None or not self._enabled(session) or run.background.busy or not self._is_due(run, run.ended.upto):
             return None
-        if session.history.extraction.unwatched or not run.ended.holds_all(session):
+        if session.folded(ExtractionProgress).unwatched or not run.ended.holds_all(session):
             return None
         desk = run.desk(self._notice)
         return _Beside(self, run, desk, await asyncio.to_thread(desk.listed))
@@ -159,7 +163,7 @@ class MemoryExtractor:
         if run is None:
             return False
         run.rest()
-        if not run.background.busy and session.history.extraction.pending and self._enabled(session):
+        if not run.background.busy and session.folded(ExtractionProgress).pending and self._enabled(session):
             run.ask(lambda: self._due(run, run.ended, last=True))
         if not run.background.busy:
             return False
@@ -206,7 +210,7 @@ class MemoryExtractor:
             session = run.session
             if run.shared:  # it is being looked at with the notes
                 session.background.finish(LONGEST_END)
-            if run.background.busy or run.last or not session.history.extraction.pending:
+            if run.background.busy or run.last or not session.folded(ExtractionProgress).pending:
                 continue
             if self._bench.settings.extract_end_seconds and self._enabled(session):
                 run.last = True
@@ -225,7 +229,7 @@ class MemoryExtractor:
 
     def _compacting(self, run: _Run) -> None:
         """Messages are about to give way to a compaction: what waits is looked at, as the conversation was."""
-        if run.session.history.extraction.pending and self._enabled(run.session):
+        if run.session.folded(ExtractionProgress).pending and self._enabled(run.session):
             run.ask(lambda: self._due(run, run.ended, last=True))
 
     def _watch_pause(self, run: _Run) -> None:
@@ -258,7 +262,7 @@ class MemoryExtractor:
                 state=lambda _, tokens: run.session.state(tokens), setting=now.setting, restoring=now.restoring,
             )  # fmt: skip
             left = self._left[folder] = _Run(session)
-            memory = self._bench.memory_of(session)
+            memory = self._access(session)
             left.take(EndedTurn.of(session), replace(run.workspace, memory=memory, read_stamps={}), None)
             left.background.ask(partial(self._due, left, left.ended, last=True))
             left.background.end_with(partial(self._close_left, left))
@@ -286,7 +290,7 @@ class MemoryExtractor:
         return run
 
     def _is_due(self, run: _Run, upto: int, *, owed: bool = False) -> bool:
-        settings, progress = self._bench.settings, run.session.history.extraction
+        settings, progress = self._bench.settings, run.session.folded(ExtractionProgress)
         words, cues = settings.extract_words, settings.extract_cues
         return progress.due(settings.extract_every, upto, owed=owed or run.owed, words=words, cues=cues) == "run"
 
@@ -320,7 +324,7 @@ class MemoryExtractor:
 
     def _failed(self, session: Session, why: str) -> None:
         """Nothing was saved of these turns yet; the next extraction has them too."""
-        count = session.history.extraction.failures + 1
+        count = session.folded(ExtractionProgress).failures + 1
         stopped = count >= MOST_FAILURES
         end = f"; it is off in this session after {count} failures, %memory extract tries again" if stopped else ""
         line = f"what is worth remembering was not saved: {' '.join(why.split())[:400]}{end}"
@@ -353,13 +357,13 @@ class MemoryExtractor:
 
     def _told(self, run: _Run, upto: int) -> ExtractionTranscript:
         settings, session = self._bench.settings, run.session
-        history = session.history
-        out = frozenset(turn.first for turn in history.turns if turn.out)
+        progress = session.folded(ExtractionProgress)
+        out = frozenset(turn.first for turn in session.history.turns if turn.out)
         return transcript(
             session.journal.read(),
-            history.extraction.upto,
+            progress.upto,
             upto,
-            out=out if run.everything else out | history.extraction.unwatched,
+            out=out if run.everything else out | progress.unwatched,
             answer_chars=settings.extract_answer_chars,
             line_chars=settings.extract_line_chars,
             tokens=settings.extract_tokens,
@@ -370,7 +374,7 @@ class MemoryExtractor:
     ) -> ForkOrder:
         """What the fork of an extraction is told and may do; `messages` it may draw on, 0: a transcript."""
         turns = self._bench.settings.extract_turns
-        saved = session.history.extraction.saved(upto)
+        saved = session.folded(ExtractionProgress).saved(upto)
         return ForkOrder(
             purpose=PURPOSE,
             directive=directive(known, messages=messages, turns=turns, now=time.time(), saved=saved),
@@ -385,7 +389,7 @@ class MemoryExtractor:
         self, session: Session, desk: ExtractionToolPolicy, ended: EndedTurn, known: list[Memory]
     ) -> None:
         """One fork of the view as it was at the end of the turn. Raises AgentError."""
-        messages = new_messages(ended.placed, session.history.extraction.upto, len(ended.placed))
+        messages = new_messages(ended.placed, session.folded(ExtractionProgress).upto, len(ended.placed))
         order = self.order(session, desk, known, ended.upto, messages)
         _checked(await run_fork(session, order, paid=self._pay, wire=ended.wire))
 
@@ -428,10 +432,10 @@ class MemoryExtractor:
         """Whether the cached conversation is read, not the transcript: what is cheaper by the price table; by tokens
         where a price is not known."""
         settings, session = self._bench.settings, run.session
-        history = session.history
+        progress = session.folded(ExtractionProgress)
         if settings.extract_from == "transcript" or not told.whole:
             return False
-        off = history.extraction.unwatched
+        off = progress.unwatched
         all_there = ended.holds_all(session, off) if run.everything else ended.holds_all(session) and not off
         if session.view.model != ended.model or not all_there:
             return False  # it is not there any more, for another model, or holds what is not to be looked at
@@ -439,13 +443,13 @@ class MemoryExtractor:
             return False
         if settings.extract_from == "conversation":
             return True
-        if new_messages(ended.placed, history.extraction.upto, len(ended.placed)) > settings.extract_messages:
+        if new_messages(ended.placed, progress.upto, len(ended.placed)) > settings.extract_messages:
             return False
         order = estimate_text(directive([], turns=settings.extract_turns, now=0.0))
         memory = [_bare(tool) for tool in session.view.tools if tool["name"] == MEMORY]
         text = estimate_text(told.text) + order + estimate_blocks(memory)
         limits, prefix = session.limits, session.view.count().tokens
-        idle = time.time() - history.said_at
+        idle = time.time() - session.history.said_at
         warm = limits.prompt_cache and idle < LIFETIMES[limits.cache_ttl]
         mine = rates_of(session.info.model, limits.cache_ttl, prefix, session.info.server)
         theirs = rates_of(small or session.info.model, limits.cache_ttl, text, session.info.server)
@@ -466,10 +470,10 @@ class _Beside:
         """An order for notes becomes one for both; what is to be done with how it ended."""
         session, ended = self._run.session, self._run.ended
         notes, desk = order, self._desk
-        if order.purpose != "notes" or self._run.background.busy or not session.history.extraction.pending:
+        if order.purpose != "notes" or self._run.background.busy or not session.folded(ExtractionProgress).pending:
             return order, lambda forked: None
         placed = session.view.placed()
-        messages = new_messages(placed, session.history.extraction.upto, len(placed))
+        messages = new_messages(placed, session.folded(ExtractionProgress).upto, len(placed))
         mine = self._extracting.order(session, desk, self._known, ended.upto, messages)
         self._run.shared = True
 
@@ -523,7 +527,7 @@ class EndedTurn(NamedTuple):
         """Whether all that the user said since it was last looked at, and what was said in the events `more`, stands
         in the view as it was."""
         there = {source for _, _, source in self.placed}
-        return session.history.extraction.asked(self.upto) | set(more) <= there
+        return session.folded(ExtractionProgress).asked(self.upto) | set(more) <= there
 
 
 class _Run:

@@ -150,7 +150,7 @@ class TurnRecall:
             await asyncio.sleep(HEAD_START)
         session = self._session
         return await self._recalling.choosing.choose(
-            session, self._request, self._model, session.history.recalled, tools_in_use(session)
+            session, self._request, self._model, session.folded(RecalledMemories), tools_in_use(session)
         )
 
     async def _attach_late(self, late: Chosen) -> None:
@@ -169,7 +169,7 @@ class TurnRecall:
         session, recalling = self._session, self._recalling
         if found.problem:
             recalling.report(session, found.problem)
-        known, now = session.history.recalled, time.time()
+        known, now = session.folded(RecalledMemories), time.time()
         room = recalling.most_bytes() - known.shown_bytes
         picked = [each for each in await self._read(found, known) if each.text.strip()]
         picked = await self._checked(picked, now)

@@ -24,6 +24,7 @@ from ipyagent.journal.events import (
     MemorySurfaced,
     ModelChosen,
     NotesWritten,
+    PartEvent,
     PlanWritten,
     ResultsCleared,
     ResultStored,
@@ -232,6 +233,8 @@ def describe(event: Event) -> tuple[str, str] | None:
             return "skill", f"skill {event.name} loaded by the {event.by}, {event.counted or event.tokens:,} tokens"
         case SkillsListed() if event.why:
             return "skills", event.why
+        case PartEvent() if event.why:
+            return event.part, event.why
         case ThinkingDropped():
             return "thinking left out", event.why or f"thinking up to event {event.upto}"
         case BlockDropped():

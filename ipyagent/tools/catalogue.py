@@ -1,6 +1,6 @@
-"""All tools there are: the named objects of this package's modules, then those of other packages
-(entry points `ipyagent.tools`), each part in the order of their names, so that the list has the
-same bytes in every session."""
+"""All tools there are: the named objects of this package's modules and of each part's `tool`, then those of other
+packages (entry points `ipyagent.tools`), both in the order of their names, so that the list has the same bytes in
+every session."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pkgutil
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from math import log
+from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 import ipyagent.tools as package
@@ -19,6 +21,10 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Permission, PermissionQuestion, Tool, ToolOutput, Workspace
 from ipyagent.tools.answers import capped, text_output
 from ipyagent.tools.schema import FunctionTool
+
+PARTS = "ipyagent.parts"
+CORE = frozenset(("compact", "python", "variables"))
+"""Tools that the agent has whatever its parts are."""
 
 
 class ToolCatalogue(NamedTuple):
@@ -54,12 +60,17 @@ def builtin_tools() -> dict[str, Tool]:
     return {tool.name: tool for tool in _ordered(_own())}
 
 
+@cache
 def _own() -> dict[str, Tool]:
     found: dict[str, Tool] = {}
     for module in pkgutil.iter_modules(package.__path__):
         for name, value in vars(import_module(f"{package.__name__}.{module.name}")).items():
             if getattr(value, "name", None) == name and is_tool(value):  # the dear question last
                 found[name] = value
+    parts = Path(__file__).parents[1] / "parts"
+    for folder in sorted(each.parent for each in parts.glob("*/tool.py")):
+        made = vars(import_module(f"{PARTS}.{folder.name}.tool"))
+        found.update({name: value for name, value in made.items() if is_tool(value) and value.name == name})
     return found
 
 

@@ -1,8 +1,7 @@
-// The board: five tabs in one place. The parts' scripts and those of the older panels (`timelinePart`, `memoryPart`)
+// The board: its tabs in one place, ours and a table for each of another package. The parts' scripts and those of the older panels (`timelinePart`, `memoryPart`)
 // are joined before this one. Every word is set as text but HTML that Python made and escaped. The board stands where
 // the kernel left its static form, in as many places as there are, and stays when that form is written anew.
 const { element, button } = dom;
-const TABS = [["context", "Context"], ["memory", "Memory"], ["skills", "Skills"], ["subagents", "Sub-agents"], ["sessions", "Sessions"]];
 
 let counter = 0;
 const unique = () => `${(globalThis.crypto?.randomUUID?.() ?? String(Math.random())).slice(0, 13)}-${++counter}`;
@@ -57,9 +56,29 @@ function older(script) {
   };
 }
 
+function tableTab({ channel }) {
+  const node = element("div", "ib-list");
+  const show = ({ table }) => {
+    if (!table) return;
+    const [head, columns, rows, count] = table;
+    const grid = element("table");
+    for (const [kind, cells] of [["th", columns], ...rows.map((row) => ["td", row])]) {
+      const row = element("tr");
+      for (const cell of cells) row.append(element(kind, "", cell));
+      grid.append(row);
+    }
+    node.replaceChildren(element("p", "", head), ...(rows.length ? [grid] : []));
+    if (count > rows.length) node.append(element("p", "", `${count - rows.length} more`));
+  };
+  channel.on(show);
+  channel.ask({ kind: "table" }, show);
+  return { node };
+}
+
 function makeBoard(model, first) {
   const view = unique();
   const state = model.get("state");
+  const TABS = state.tabs;
   const root = element("section", "ipyagent ia-look ia-board tex2jax_ignore mathjax_ignore");
   root.setAttribute("aria-label", "ipyagent");
   dom.ownKeys(root);
@@ -81,7 +100,7 @@ function makeBoard(model, first) {
   const make = (name) => {
     if (parts[name]) return;
     const channel = channelOf(model, view, name);
-    const part = makers[name]({ channel, own: `${view}-${name}`, state: state[name] ?? {} });
+    const part = (makers[name] ?? tableTab)({ channel, own: `${view}-${name}`, state: state[name] ?? {} });
     const node = element("div", "ib-part");
     node.dataset.part = name;
     node.id = `${view}-panel-${name}`;

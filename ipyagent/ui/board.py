@@ -17,25 +17,24 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 from ipyagent.agent import Agent
 from ipyagent.errors import AgentError
 from ipyagent.escape import escape, line
 from ipyagent.journal.events import Event, TurnEnded
 from ipyagent.loop.session import Session
+from ipyagent.parts import Rows
 from ipyagent.ui import look
-from ipyagent.ui.board_parts import ChildrenPart, ContextPart, MemoryPart, Part, SessionsPart
-from ipyagent.ui.board_skills import SkillsPart
+from ipyagent.ui.board_parts import BoardTab, ContextTab, MemoryTab, SessionsTab, SubagentsTab, TableTab
+from ipyagent.ui.board_skills import SkillsTab
 from ipyagent.ui.joined import script
 from ipyagent.ui.memory_static import list_lines, when
 from ipyagent.ui.meter import dollars, duration, thousands
 from ipyagent.ui.timeline import bar_words, newest, static_timeline
 
-Tab: TypeAlias = Literal["context", "memory", "skills", "subagents", "sessions"]
-TABS: tuple[Tab, ...] = get_args(Tab)
 TICK = 0.25
 """Seconds between two messages about what is new."""
 IDLE = 1.0
@@ -51,8 +50,16 @@ _CELL = "padding:2px 8px;text-align:left;vertical-align:top"
 TITLES = {
     "context": "Context", "memory": "Memory", "skills": "Skills", "subagents": "Sub-agents", "sessions": "Sessions",
 }  # fmt: skip
-Table = tuple[str, Sequence[str], list[list[str]], int]
-"""One line about it, names of columns, rows, how many rows there are in all."""
+TABS = tuple(TITLES)
+PART_OF = {"memory": "memory", "skills": "skills", "subagents": "subagents"}
+"""The parts that tabs of ours are of: without one there is no tab."""
+
+
+def tabs_of(agent: Agent) -> dict[str, str]:
+    """The tabs that there are, by name with their titles: ours, then those of other packages."""
+    parts = tuple(part.name for part in agent.parts)
+    found = {name: title for name, title in TITLES.items() if PART_OF.get(name) in (None, *parts)}
+    return found | {part.name: tab.title for part in agent.parts if (tab := part.panel()) is not None}
 
 
 @cache
@@ -85,7 +92,7 @@ class Dashboard:
         self._route = route
         self._publish = shell.display_pub.publish  # of the shell itself: nested code swaps the shell's own
         self._mark = secrets.token_hex(8)
-        self._shown: list[tuple[str, Tab]] = []
+        self._shown: list[tuple[str, str]] = []
         self._widget: Any = None
         self._inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._seen: deque[str] = deque(maxlen=SEEN)
@@ -101,20 +108,29 @@ class Dashboard:
             self._main: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
             self._main = None
-        self.context, self.subagents = ContextPart(agent), ChildrenPart(agent)
-        self.memory, self.skills = MemoryPart(agent, self.wake), SkillsPart(agent)
-        self.sessions = SessionsPart(agent, self._on_main, self._taken_up)
-        self._parts: dict[Tab, Part] = {
+        self.context = ContextTab(agent)
+        self.subagents = SubagentsTab(agent) if "subagents" in agent.parts else None
+        self.memory = MemoryTab(agent, self.wake) if "memory" in agent.parts else None
+        self.skills = SkillsTab(agent) if "skills" in agent.parts else None
+        self.sessions = SessionsTab(agent, self._on_main, self._taken_up)
+        ours: dict[str, BoardTab | None] = {
             "context": self.context, "memory": self.memory, "skills": self.skills, "subagents": self.subagents,
             "sessions": self.sessions,
         }  # fmt: skip
+        self._parts: dict[str, BoardTab] = {name: tab for name, tab in ours.items() if tab is not None}
+        self._parts |= {part.name: TableTab(tab) for part in agent.parts if (tab := part.panel()) is not None}
 
     def __repr__(self) -> str:
         return f"<Dashboard, shown {len(self._shown)} times>"
 
     # ------------------------------------------------------------------ main thread
 
-    def open(self, tab: Tab = "context") -> None:
+    @property
+    def others(self) -> dict[str, TableTab]:
+        """The tabs of other packages' parts."""
+        return {name: tab for name, tab in self._parts.items() if isinstance(tab, TableTab)}
+
+    def open(self, tab: str = "context") -> None:
         """Appear below the running cell, on a tab."""
         self._open()
         name = f"{self._mark}.{tab}.{len(self._shown)}"
@@ -137,7 +153,8 @@ class Dashboard:
     def close(self) -> None:
         """End its thread and its widget; what stands in the notebook stays."""
         self._closed = True
-        self.memory.leave()
+        if self.memory is not None:
+            self.memory.leave()
         if self._session is not None and self._hear_event in self._session.heard:
             self._session.heard.remove(self._hear_event)
         self.wake()
@@ -156,7 +173,9 @@ class Dashboard:
         from ipyagent.ui.timeline import panel_state
 
         empty = Timeline(bars=(), marks=(), around={})
-        return {"mark": self._mark, "context": panel_state(empty, None), "memory": self.memory.browser.state()}
+        memory = {"memory": self.memory.browser.state()} if self.memory is not None else {}
+        tabs = [list(pair) for pair in tabs_of(self.agent).items()]
+        return {"mark": self._mark, "tabs": tabs, "context": panel_state(empty, None), **memory}
 
     def _on_main(self, act: Callable[[], None]) -> None:
         """Sessions change between cells, on the main thread."""
@@ -290,43 +309,50 @@ class Dashboard:
 # ------------------------------------------------------------------ as it is saved, and in a terminal
 
 
-def tables(board: Dashboard) -> dict[str, Table]:
-    """The five summaries."""
+def tables(board: Dashboard) -> dict[str, Rows]:
+    """A summary of each tab."""
     shown = board.context.shown
     agent = board.agent
-    found = board.memory.browsing.everything()
-    skills, measure = board.skills.listed(), board.skills.measure
-    subs = board.subagents.listed()
     folders = agent.sessions.stored()
     stored = [board.sessions.archive.look(folder) for folder in folders[:SESSIONS]]
     mine = agent.session.journal.session if agent.session is not None else ""
     window = agent.state_of(agent.session) if agent.session is not None else None
     of = f" of {thousands(window.window)}" if window else ""
     tokens = f", {shown.bars[-1].tokens:,} tokens{of}" if shown.bars else ""
-    return {
+    found: dict[str, Rows] = {
         "context": (
             f"{_counted(len(shown.bars), 'turn')}{tokens}",
             ("turn", "request", "after it"),
             [[str(bar.number), line(bar.text, 70), bar_words(bar)] for bar in shown.bars[-TURNS:]],
             len(shown.bars),
-        ),
-        "memory": (
-            f"{len(found):,} memor{'y' if len(found) == 1 else 'ies'}",
+        )
+    }
+    if board.memory is not None:
+        memories = board.memory.browsing.everything()
+        found["memory"] = (
+            f"{len(memories):,} memor{'y' if len(memories) == 1 else 'ies'}",
             ("memory", "type", "scope", "about"),
-            [[line(each.name, 60), each.kind or "-", each.scope, line(each.description, 100)] for each in found[:ROWS]],
-            len(found),
-        ),
-        "skills": (
+            [
+                [line(each.name, 60), each.kind or "-", each.scope, line(each.description, 100)]
+                for each in memories[:ROWS]
+            ],
+            len(memories),
+        )
+    if (tab := board.skills) is not None:
+        skills, measure = tab.listed(), tab.measure
+        found["skills"] = (
             _counted(len(skills), "skill"),
             ("skill", "from", "tokens", "", "for"),
             [
-                [line(each.name, 64), each.source, f"{board.skills.size(each, measure):,}", board.skills.state_of(each),
+                [line(each.name, 64), each.source, f"{tab.size(each, measure):,}", tab.state_of(each),
                  line(each.description, 100)]
                 for each in skills[:ROWS]
             ],
             len(skills),
-        ),
-        "subagents": (
+        )  # fmt: skip
+    if board.subagents is not None:
+        subs = board.subagents.listed()
+        found["subagents"] = (
             _counted(len(subs), "sub-agent") + " in this session",
             ("sub-agent", "task", "how it stands", "time", "cost"),
             [
@@ -336,29 +362,30 @@ def tables(board: Dashboard) -> dict[str, Table]:
                 for sub in subs[:ROWS]
             ],
             len(subs),
-        ),
-        "sessions": (
-            _counted(len(folders), "stored session"),
-            ("session", "when", "first request", "turns", "cost"),
-            [
-                [("* " if each.session == mine else "") + each.session, when(each.changed),
-                 line(each.first or each.problem, 80), f"{each.turns:,}",
-                 "-" if each.cost is None else dollars(each.cost)]
-                for each in stored
-            ],
-            len(folders),
-        ),
-    }  # fmt: skip
+        )  # fmt: skip
+    found["sessions"] = (
+        _counted(len(folders), "stored session"),
+        ("session", "when", "first request", "turns", "cost"),
+        [
+            [("* " if each.session == mine else "") + each.session, when(each.changed),
+             line(each.first or each.problem, 80), f"{each.turns:,}",
+             "-" if each.cost is None else dollars(each.cost)]
+            for each in stored
+        ],
+        len(folders),
+    )  # fmt: skip
+    return found | {name: tab.rows() for name, tab in board.others.items()}
 
 
 def board_lines(board: Dashboard, only: str = "") -> list[str]:
     """The same as text; `only` one part."""
     lines: list[str] = []
+    titles = tabs_of(board.agent)
     for name, (head, columns, rows, count) in tables(board).items():
         if only and name != only:
             continue
-        lines += ["", f"{TITLES[name]}: {head}"] if lines else [f"{TITLES[name]}: {head}"]
-        if name == "memory":
+        lines += ["", f"{titles[name]}: {head}"] if lines else [f"{titles[name]}: {head}"]
+        if name == "memory" and board.memory is not None:
             lines += [f"  {row}" for row in list_lines(board.memory.browsing, ROWS)] if rows else []
             continue
         widths = [max(len(row[at]) for row in [list(columns), *rows]) for at in range(len(columns))]
@@ -374,15 +401,15 @@ def static_board(board: Dashboard, mark: str = "", only: str = "") -> dict[str, 
     """`text/html`, `text/markdown` and `text/plain`; `mark` is where the live board comes in."""
     from ipyagent.ui.static import _words
 
-    found = tables(board)
+    found, titles = tables(board), tabs_of(board.agent)
     tab = mark.split(".")[1] if mark else only or "context"
-    html = "".join(_html(board, name, found[name], name == tab) for name in TITLES if not only or name == only)
+    html = "".join(_html(board, name, found[name], name == tab) for name in found if not only or name == only)
     door = f' data-ipyagent-board="{escape(mark)}"' if mark else ""
     parts = []
     for name, (head, columns, rows, count) in found.items():
         if only and name != only:
             continue
-        parts.append(f"**{TITLES[name]}**: {_words(head)}")
+        parts.append(f"**{_words(titles[name])}**: {_words(head)}")
         if rows:
             cells = ["| " + " | ".join(_words(cell) for cell in row) + " |" for row in rows]
             parts.append("\n".join(["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns), *cells]))
@@ -405,22 +432,23 @@ def waiting_board(mark: str) -> dict[str, str]:
     }
 
 
-def _html(board: Dashboard, name: str, table: Table, opened: bool) -> str:
+def _html(board: Dashboard, name: str, table: Rows, opened: bool) -> str:
     head, columns, rows, count = table
     if name == "context" and rows:
         agent = board.agent
         window = agent.state_of(agent.session) if agent.session is not None else None
         body = static_timeline(newest(board.context.shown, TURNS, MARKS), window)["text/html"]
     elif rows:
-        names = "".join(f'<th style="{_CELL}">{each}</th>' for each in columns)
+        names = "".join(f'<th style="{_CELL}">{escape(each)}</th>' for each in columns)
         cells = ("".join(f'<td style="{_CELL}">{escape(cell)}</td>' for cell in row) for row in rows)
         lines = "".join(f"<tr>{row}</tr>" for row in cells)
         body = f'<table style="border-collapse:collapse;width:100%"><tr>{names}</tr>{lines}</table>'
     else:
         body = ""
     more = f"<p><em>{count - len(rows):,} more</em></p>" if count > len(rows) else ""
+    title = escape(tabs_of(board.agent)[name])
     return (
-        f"<details{' open' if opened else ''}><summary style=\"cursor:pointer\"><strong>{TITLES[name]}</strong> · "
+        f"<details{' open' if opened else ''}><summary style=\"cursor:pointer\"><strong>{title}</strong> · "
         f"{escape(head)}</summary>{body}{more}</details>"
     )
 

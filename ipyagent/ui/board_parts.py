@@ -12,6 +12,9 @@ from ipyagent.escape import escape, line, plain
 from ipyagent.journal.events import Event, UserMessage
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
 from ipyagent.loop.session import Session
+from ipyagent.parts import Rows, Tab
+from ipyagent.parts.memory import MemoryPart
+from ipyagent.parts.subagents import SubagentManager
 from ipyagent.reports.archive import Archive, turn_events
 from ipyagent.reports.roster import Sub, SubagentList
 from ipyagent.reports.timeline import Timeline, TimelineBuilder
@@ -23,11 +26,12 @@ from ipyagent.ui.meter import dollars
 
 Reply = dict[str, Any] | None
 REQUEST_CHARS = 4_000
+TABLE_ROWS, TABLE_CHARS = 200, 300
 SUBS = 100
 """Sub-agents that are told of at once, the newest."""
 
 
-class Part(Protocol):
+class BoardTab(Protocol):
     """A tab of the board."""
 
     def begin(self, session: Session | None) -> None:
@@ -43,7 +47,37 @@ class Part(Protocol):
         """One question of a page; None for what it does not name exactly. Raises AgentError, OSError."""
 
 
-class ContextPart:
+class TableTab:
+    """The tab of another package's part: a line and a table, told again when they change."""
+
+    def __init__(self, tab: Tab) -> None:
+        self._tab = tab
+        self._told: Rows | None = None
+
+    def rows(self) -> Rows:
+        """What it shows now, each text in a line."""
+        head, columns, rows, count = self._tab.table()
+        cells = [[line(str(cell), TABLE_CHARS) for cell in row] for row in rows[:TABLE_ROWS]]
+        return line(head, TABLE_CHARS), [line(each, 60) for each in columns], cells, count
+
+    def begin(self, session: Session | None) -> None:
+        self._told = None
+
+    def take(self, event: Event) -> None:
+        pass
+
+    def fresh(self) -> Reply:
+        now = self.rows()
+        if now == self._told:
+            return None
+        self._told = now
+        return {"table": list(now)}
+
+    def answer(self, content: dict[str, Any]) -> Reply:
+        return {"table": list(self.rows())} if content.get("kind") == "table" else None
+
+
+class ContextTab:
     """The timeline, which grows with the session."""
 
     def __init__(self, agent: Agent) -> None:
@@ -87,15 +121,15 @@ class ContextPart:
         return timeline_ui.marks_at(self._agent.state_of(self._session) if self._session is not None else None)
 
 
-class MemoryPart:
+class MemoryTab:
     """The memory browser."""
 
     def __init__(self, agent: Agent, wake: Callable[[], None]) -> None:
         self._agent = agent
         self.browsing = browsing_of(agent)
-        self.browser = MemoryBrowser(self.browsing, agent.dreaming)
+        self.browser = MemoryBrowser(self.browsing, agent.part(MemoryPart).dreaming)
         self._dreamt = False
-        self.leave = agent.dreaming.watch(lambda: self._dream(wake))
+        self.leave = agent.part(MemoryPart).dreaming.watch(lambda: self._dream(wake))
 
     def _dream(self, wake: Callable[[], None]) -> None:
         self._dreamt = True
@@ -117,7 +151,7 @@ class MemoryPart:
         return self.browser.reply(content)
 
 
-class ChildrenPart:
+class SubagentsTab:
     """The session's sub-agents."""
 
     def __init__(self, agent: Agent) -> None:
@@ -134,7 +168,7 @@ class ChildrenPart:
 
     def listed(self) -> list[Sub]:
         """All of them, the newest first."""
-        return self._roster.listed(self._agent.children.running())
+        return self._roster.listed(self._agent.part(SubagentManager).at_work())
 
     def fresh(self) -> Reply:
         subs = self.listed()
@@ -151,8 +185,8 @@ class ChildrenPart:
             case "subs":
                 subs, begin = self.listed(), _number(content, "from")
                 return {"subs": [sub_row(sub) for sub in subs[begin : begin + SUBS]], "total": len(subs), "from": begin}
-            case "stop" if child in {each.id for each in self._agent.children.running()}:
-                self._agent.stop_child(child)
+            case "stop" if child in {each.id for each in self._agent.part(SubagentManager).at_work()}:
+                self._agent.part(SubagentManager).stop_one(child)
                 return {"said": f"stopping {line(child, 80)}"}
             case "look" if self._session is not None and child in {sub.child for sub in self.listed()}:
                 path = self._session.journal.folder / CHILDREN / child / TRANSCRIPT
@@ -161,7 +195,7 @@ class ChildrenPart:
                 return None
 
 
-class SessionsPart:
+class SessionsTab:
     """The project's stored sessions. `on_main` runs a function on the main thread between cells."""
 
     def __init__(

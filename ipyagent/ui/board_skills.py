@@ -12,11 +12,13 @@ from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Block, Event, SkillLoaded
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.session import Session
+from ipyagent.parts.skills.catalogue import OPENING, SkillCatalogue, catalogue_of
+from ipyagent.parts.skills.desk import Skills
+from ipyagent.parts.skills.discover import SkillListing
+from ipyagent.parts.skills.loaded import Loaded
+from ipyagent.parts.skills.parse import Skill, body_of
+from ipyagent.parts.skills.text import files_of
 from ipyagent.reports.shares import measure_of
-from ipyagent.skills.catalogue import OPENING, SkillCatalogue, catalogue_of
-from ipyagent.skills.discover import SkillListing
-from ipyagent.skills.parse import Skill, body_of
-from ipyagent.skills.text import files_of
 from ipyagent.ui import markdown
 from ipyagent.ui.memory_browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS
 
@@ -26,8 +28,8 @@ ROWS = 100
 PROBLEMS = 50
 
 
-class SkillsPart:
-    """See `board_parts.Part`."""
+class SkillsTab:
+    """See `board_parts.BoardTab`."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -64,14 +66,14 @@ class SkillsPart:
     def listed(self) -> list[Skill]:
         """All of them: the project's, the user's, ours; by name in each."""
         order = list(SOURCES)
-        return sorted(self._agent.skills.look_anyway().skills.values(), key=lambda each: order.index(each.source))
+        return sorted(self._agent.part(Skills).look_anyway().skills.values(), key=lambda each: order.index(each.source))
 
     def state_of(self, skill: Skill) -> str:
         """"loaded" (it stands in the context), "asked for" (it goes with the next request), or ""."""
         session = self._agent.session
-        if skill.name in (session.history.skills.standing if session is not None else {}):
+        if skill.name in (session.folded(Loaded).standing if session is not None else {}):
             return "loaded"
-        return "asked for" if skill.name in self._agent.skills.asked else ""
+        return "asked for" if skill.name in self._agent.part(Skills).asked else ""
 
     @property
     def measure(self) -> float:
@@ -84,7 +86,7 @@ class SkillsPart:
         try:
             key = (str(skill.file), skill.file.stat().st_mtime_ns)
             if key not in self._sizes:
-                self._sizes[key] = self._agent.skills.made(skill, "user").tokens
+                self._sizes[key] = self._agent.part(Skills).made(skill, "user").tokens
             return round(self._sizes[key] * measure)
         except (OSError, ToolFailure):
             return 0
@@ -92,18 +94,18 @@ class SkillsPart:
     def remarks(self) -> list[str]:
         """What the user should know of all of them, a line each."""
         agent = self._agent
-        found = agent.skills.look_anyway()
-        lines = [] if agent.skills.on else ["skills are off in this kernel; %skills on turns them on"]
-        if not agent.skills.trusted and any("skills" in name for name in agent.project.carried()):
+        found = agent.part(Skills).look_anyway()
+        lines = [] if agent.part(Skills).on else ["skills are off in this kernel; %skills on turns them on"]
+        if not agent.part(Skills).trusted and any("skills" in name for name in agent.project.carried()):
             lines.append("the project's own skills are not used: it is not trusted (%agent trust)")
         window = agent.info.window
         known = self._catalogue
         if known is None or known[0] is not found or known[1] != window:  # hundreds are fitted into a window slowly
             known = self._catalogue = found, window, catalogue_of(found.skills, window)
         catalogue = known[2]
-        if catalogue.cut and agent.skills.on:
+        if catalogue.cut and agent.part(Skills).on:
             lines.append(catalogue.cut)
-        if catalogue.text and agent.skills.on:
+        if catalogue.text and agent.part(Skills).on:
             size = round(estimate_blocks([self._standing() or text_block(catalogue.text)]) * self.measure)
             lines.append(f"their names and descriptions take {size:,} tokens of every request")
         return lines
@@ -116,7 +118,7 @@ class SkillsPart:
 
     def problems(self) -> list[str]:
         """What is wrong with skill files."""
-        return [line(str(each), 300) for each in self._agent.skills.look_anyway().problems]
+        return [line(str(each), 300) for each in self._agent.part(Skills).look_anyway().problems]
 
     def _rows(self, content: dict[str, Any]) -> dict[str, Any]:
         words = str(content.get("words") or "")[:QUERY_CHARS].casefold().split()
@@ -149,7 +151,7 @@ class SkillsPart:
     # ------------------------------------------------------------------ one
 
     def _find(self, content: dict[str, Any]) -> Skill:
-        skill = self._agent.skills.look_anyway().skills.get(str(content.get("name")))
+        skill = self._agent.part(Skills).look_anyway().skills.get(str(content.get("name")))
         if skill is None:
             raise AgentError("there is no such skill any more: open the list again")
         return skill
@@ -170,13 +172,13 @@ class SkillsPart:
             "opened": {
                 "name": skill.name, "description": line(skill.description, 1_100),
                 "facts": [line(fact, 400) for fact in facts], "problems": [line(each, 300) for each in skill.problems],
-                "html": rendered, "state": self.state_of(skill), "on": self._agent.skills.on,
+                "html": rendered, "state": self.state_of(skill), "on": self._agent.part(Skills).on,
             }
         }  # fmt: skip
 
     def _load(self, skill: Skill) -> dict[str, Any]:
         """As `/name` at the start of the next request does; also while a turn runs, for the one after it."""
-        skills = self._agent.skills
+        skills = self._agent.part(Skills)
         if not skills.on:
             raise AgentError("skills are off in this kernel; %skills on turns them on")
         if skill.name not in skills.asked:

@@ -25,6 +25,7 @@ from ipyagent.memory.history import Version
 from ipyagent.memory.memories import MemoryStores
 from ipyagent.memory.ranking import Ranked
 from ipyagent.memory.recall import RecalledMemories, days_between, ignores_memory, is_due
+from ipyagent.parts.memory import MemoryPart
 from ipyagent.remembering.choosing import Chosen, tools_in_use
 from ipyagent.remembering.dreaming import DreamStatus
 from ipyagent.remembering.recalling import as_recalled
@@ -220,7 +221,7 @@ def browsing_of(agent: Agent) -> Browsing:
         why = skipped(agent, request)
         return why, [] if why else explain(agent, request, TRIED)
 
-    memories, choosing = agent.bench.memories, agent.recalling.choosing
+    memories, choosing = agent.bench.memories, agent.part(MemoryPart).recalling.choosing
     return Browsing(
         memories,
         MemoryUndo(memories, lambda: agent.session).access,
@@ -252,9 +253,9 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 def explain(agent: Agent, request: str, most: int = 10) -> list[Explained]:
     """What would be recalled for a request, best first, then what comes close: a dry run that journals and
     shows nothing. On the main thread; raises UsageError while a turn runs."""
-    choosing = agent.recalling.choosing
+    choosing = agent.part(MemoryPart).recalling.choosing
     session = agent.session
-    known = session.history.recalled if session is not None else RecalledMemories()
+    known = session.folded(RecalledMemories) if session is not None else RecalledMemories()
     try:
         model: Model | None = agent.connections.get(agent.model, agent.endpoint())
     except AgentError:

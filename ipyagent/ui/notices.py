@@ -29,6 +29,7 @@ from ipyagent.journal.events import (
     MessageSent,
     ModelChosen,
     NotesWritten,
+    PartEvent,
     PermissionAnswered,
     PermissionAsked,
     PlanWritten,
@@ -59,7 +60,7 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
     match event:
         case FilesRestored():
             return ("Restored: " + ", ".join(event.paths), "info") if event.paths else None
-        case SystemReminder():
+        case SystemReminder() | PartEvent():
             return (event.why, "info") if event.why else None
         case ThinkingDropped():
             return (f"Earlier thinking left the context: {event.why}", "info") if event.why else None
@@ -101,32 +102,16 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
         case SkillsListed():
             return (event.why, "info") if event.why else None
         case (
-            Streamed()
-            | AssistantMessage()
-            | ToolCalled()
-            | ToolReturned()
-            | PermissionAsked()
-            | PermissionAnswered()
-            | Retrying()
-            | FileChanged()
-            | ModelChosen()
-            | UsageReported()
-            | ForkEnded()
-            | TurnEnded()
+            Streamed() | AssistantMessage() | ToolCalled() | ToolReturned() | PermissionAsked() | PermissionAnswered()
+            | Retrying() | FileChanged() | ModelChosen() | UsageReported() | ForkEnded() | TurnEnded()
             | SessionStarted()
             | SystemPromptFrozen()
             | UserMessage()
             | ResultStored()
             | LayerDecision()
             | MemoryExtracted()
-            | MemorySurfaced()
-            | MemorySaved()
-            | PlanWritten()
-            | ChildStarted()
-            | ChildProgress()
-            | ChildEnded()
-            | MessageReceived()
-            | MessageSent()
+            | MemorySurfaced() | MemorySaved() | PlanWritten() | ChildStarted() | ChildProgress() | ChildEnded()
+            | MessageReceived() | MessageSent()
         ):
             return None
         case _:

@@ -55,7 +55,7 @@ def test_the_fixed_part_takes_at_most_3500_tokens(tmp_path: Path) -> None:
 
 
 def test_no_description_is_broken_inside_a_sentence(place: CompactRoom) -> None:
-    agent = place.agent()
+    agent = place.agent(messages=True)
     described = [(each.name, each.description) for each in agent.tools_now().values()]
     assert len(described) >= 14
     assert [name for name, about in described if about != unwrapped(about)] == []
@@ -64,7 +64,7 @@ def test_no_description_is_broken_inside_a_sentence(place: CompactRoom) -> None:
 
 
 def test_every_tool_says_of_its_schema_only_how_to_call_it(place: CompactRoom) -> None:
-    for each in place.agent().tools_now().values():
+    for each in place.agent(messages=True).tools_now().values():
         words = json.dumps(each.input_schema)
         for word in ('"default"', '"title"', '"null"', '"additionalProperties": false'):
             assert word not in words, each.name

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ipyagent.parts.memory import MemoryPart
+
 FILES = 1_000
 TURNS = 500
 
@@ -36,9 +38,9 @@ def rows() -> list[tuple[str, str, str]]:
         store.mend(by="user")
         lock = DreamLock(store.folder, store.lock)
         lock.acquire().succeed()
-        closed = [_timed(lambda: agent.dreaming.after(None, None)) for _ in range(TURNS)]  # type: ignore[arg-type]
+        closed = [_timed(lambda: agent.part(MemoryPart).dreaming.after(None, None)) for _ in range(TURNS)]  # type: ignore[arg-type]
         agent.settings.dreaming = False
-        off = [_timed(lambda: agent.dreaming.after(None, None)) for _ in range(TURNS)]  # type: ignore[arg-type]
+        off = [_timed(lambda: agent.part(MemoryPart).dreaming.after(None, None)) for _ in range(TURNS)]  # type: ignore[arg-type]
         made: list[DreamWorkspace] = []
         copied = _timed(lambda: made.append(DreamWorkspace.make(store)))
         staging = made[0]

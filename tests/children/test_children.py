@@ -25,6 +25,7 @@ from ipyagent.journal.events import (
     UsageReported,
 )
 from ipyagent.journal.protocols import PermissionAnswer
+from ipyagent.parts.subagents import SubagentManager
 from ipyagent.practice.replies import Fault, Reply, calls, cut, fault, text, tool
 
 Make = Callable[..., FamilyRig]
@@ -136,18 +137,18 @@ def test_eight_at_once_one_stopped_one_failing_one_hung(make_rig: Make) -> None:
     before = rig.names
 
     def stop_one() -> None:
-        until(lambda: any(child.name == "job-7" and child.phase == "running python" for child in children.running()))
-        until(lambda: len(children.running()) <= 2)  # the other six are through, although one hangs in its code
+        until(lambda: any(child.name == "job-7" and child.phase == "running python" for child in children.at_work()))
+        until(lambda: len(children.at_work()) <= 2)  # the other six are through, although one hangs in its code
         rig.agent._thread.loop.call_soon_threadsafe(children.stop, "the user stopped it", "job-7")
 
-    children = rig.agent.children
+    children = rig.agent.part(SubagentManager)
     rig.settings.subagent_silence = 4.0
     # job 7 holds the main thread while it runs, so it comes last of those with code: its model is slow
     slow = rig.rules["job 7 of"]
 
     def late(body: dict[str, Any], made: int) -> Reply | Fault:
         if made == 0:
-            until(lambda: len(children.running()) <= 2)
+            until(lambda: len(children.at_work()) <= 2)
         return slow(body, made)
 
     rig.rules["job 7 of"] = late
@@ -171,7 +172,7 @@ def test_eight_at_once_one_stopped_one_failing_one_hung(make_rig: Make) -> None:
         events = rig.child_events(started.child)
         assert isinstance(events[-1], TurnEnded), events[-1]
     assert rig.tasks() == [], "tasks are left"
-    assert children.running() == ()
+    assert children.at_work() == ()
     until(lambda: not rig.server.open_streams)
     ended = {one for one in psutil.Process().children() if one.status() == psutil.STATUS_ZOMBIE}
     assert set(psutil.Process().children()) - ended <= processes, "a process is left"
@@ -201,10 +202,10 @@ def test_a_stopped_turn_stops_its_children_and_closes_their_calls(rig: FamilyRig
     rig.rules["sleep long"] = works("import time\nprint('begun', flush=True)\ntime.sleep(600)")
     rig.rules["stream long"] = lambda body, made: cut(text("never"), "hang", seconds=60)
     rig.rules["later work"] = lambda body, made: cut(text("never"), "hang", seconds=60)
-    children = rig.agent.children
+    children = rig.agent.part(SubagentManager)
 
     def stop() -> None:
-        until(lambda: any(child.phase == "running python" for child in children.running()))
+        until(lambda: any(child.phase == "running python" for child in children.at_work()))
         until(lambda: len(rig.bodies("long")) >= 2 and rig.bodies("later work"))
         rig.agent.stop()
 
@@ -232,14 +233,14 @@ def test_a_child_in_the_background_answers_with_a_later_message(rig: FamilyRig) 
     rig.rules["start it"] = asks(order("late work", "be late", background=True), then="it runs")
     rig.rules["be late"] = later
     assert rig.turn("start it").text == "it runs"
-    assert [child.name for child in rig.agent.children.running()] == ["late-work"]
-    assert rig.agent.children.running()[0].now != STANDS
+    assert [child.name for child in rig.agent.part(SubagentManager).at_work()] == ["late-work"]
+    assert rig.agent.part(SubagentManager).at_work()[0].now != STANDS
     gate.set()
-    until(lambda: rig.agent.children.running()[0].now == STANDS)
+    until(lambda: rig.agent.part(SubagentManager).at_work()[0].now == STANDS)
     assert f"(general, late work): at work ({STANDS})" in run_children(rig.agent, "")
 
     def second(body: dict[str, Any], made: int) -> Reply | Fault:
-        until(lambda: not rig.agent.children.running())
+        until(lambda: not rig.agent.part(SubagentManager).at_work())
         return tool("variables", {}) if made == 0 else text("heard")
 
     rig.rules["any news"] = second  # its code has waited for a turn: the main thread is the user's between turns
@@ -425,7 +426,7 @@ def test_what_is_spent_between_turns_is_the_days(rig: FamilyRig) -> None:
     assert turn is not None
     assert abs(before - turn) < 1e-5
     gate.set()
-    until(lambda: not rig.agent.children.running())
+    until(lambda: not rig.agent.part(SubagentManager).at_work())
     (ended,) = rig.of(ChildEnded)
     assert ended.cost > 0
     assert rig.agent.bench.spending.written(5)
@@ -440,7 +441,7 @@ def test_letting_go_of_a_session_ends_its_children(rig: FamilyRig) -> None:
     assert session is not None
     until(lambda: rig.bodies("be late"))
     rig.agent.new()
-    assert rig.agent.children.running() == ()
+    assert rig.agent.part(SubagentManager).at_work() == ()
     assert rig.tasks() == []
     assert "stopped" in str(list(session.journal.read())[-1])
 

@@ -12,6 +12,7 @@ from test_children import asks, order
 
 from ipyagent.children.definitions import defined
 from ipyagent.journal.events import MemorySaved
+from ipyagent.parts.subagents import SubagentManager
 from ipyagent.practice.replies import text, tool
 
 Make = Callable[..., FamilyRig]
@@ -84,9 +85,9 @@ def test_a_projects_types_are_there_only_when_it_is_trusted(make_rig: Make, home
     write(project / ".ipyagent" / "agents", "mine.md", "---\ndescription: d\n---\nbody\n")
     write(home / "home" / "agents", "own.md", "---\ndescription: d\n---\nbody\n")
     rig = make_rig(folder=project)
-    assert list(rig.agent.children.kinds()) == ["general", "explore", "fork", "own"]
+    assert list(rig.agent.part(SubagentManager).kinds()) == ["general", "explore", "fork", "own"]
     rig.agent.trust()
-    assert list(rig.agent.children.kinds()) == ["general", "explore", "fork", "mine", "own"]
+    assert list(rig.agent.part(SubagentManager).kinds()) == ["general", "explore", "fork", "mine", "own"]
 
 
 def test_a_type_of_the_users_has_its_prompt_tools_model_and_memory(make_rig: Make, home: Path) -> None:

@@ -25,6 +25,7 @@ from ipyagent.journal.events import ChildEnded, ChildStarted, SessionStarted, To
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
 from ipyagent.journal.protocols import SubagentOrder
 from ipyagent.loop.session import Session
+from ipyagent.parts.subagents import SubagentManager
 from ipyagent.practice.replies import Fault, Reply, calls, cut, text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -50,7 +51,7 @@ def test_eight_stop_with_their_parent_at_once(make_rig: Make, doing: str) -> Non
 
     def at_work() -> bool:
         sleeping = len(set(psutil.Process().children(recursive=True)) - before)
-        phases = [child.phase for child in rig.agent.children.running()]
+        phases = [child.phase for child in rig.agent.part(SubagentManager).at_work()]
         match doing:
             case "python":  # one runs, seven wait for the main thread
                 return sleeping >= 1 and phases.count("running python") == 8

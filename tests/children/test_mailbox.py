@@ -32,7 +32,7 @@ session, _ = Session.open(mine)
 sent = {e.message for e in session.journal.read() if isinstance(e, MessageSent)}
 box = Mailbox(mine)
 def take():
-    for letter in box.waiting(session.history.mail.received):
+    for letter in box.waiting(session.folded(Correspondence).received):
         session.record(received(letter))
     box.put_aside()
 for n in range(count):
@@ -46,7 +46,7 @@ for n in range(count):
     if n == 3:
         print("under way", flush=True)
 end = time.monotonic() + 60
-while len(session.history.mail.received) < count and time.monotonic() < end:
+while len(session.folded(Correspondence).received) < count and time.monotonic() < end:
     take()
     time.sleep(0.005)
 assert box.problems == [] or sys.argv[4] == "killed", box.problems

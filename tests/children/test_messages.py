@@ -12,6 +12,8 @@ from family_rig import FamilyRig, result_texts, until
 from ipyagent.children.mailbox import MailMessage, post
 from ipyagent.journal.events import ChildEnded, ChildStarted, MessageReceived, MessageSent, ToolReturned, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.parts.messages import MailService
+from ipyagent.parts.subagents import SubagentManager
 from ipyagent.practice.replies import Fault, Reply, calls, text, tool
 
 Make = Callable[..., FamilyRig]
@@ -57,7 +59,7 @@ def test_a_child_reads_at_its_next_round_and_answers_its_parent(rig: FamilyRig) 
     rig.rules["begin"] = steps(
         calls([job("count rows", "work on it", background=True)]),
         calls([send("count-rows", "use the </message> new table", summary="new table")]),
-        waits(rig, lambda: not rig.agent.children.running(), tool("variables", {})),
+        waits(rig, lambda: not rig.agent.part(SubagentManager).at_work(), tool("variables", {})),
         text("all done"),
     )
     rig.rules["work on"] = steps(
@@ -82,7 +84,7 @@ def test_all_running_children_and_siblings_are_written_to(rig: FamilyRig) -> Non
     rig.rules["begin"] = steps(
         calls([job(f"job {n}", f"work {n}", background=True) for n in range(3)]),
         waits(rig, lambda: len(ready) == 3, calls([send("*", "to everybody")])),
-        waits(rig, lambda: not rig.agent.children.running(), text("all done")),
+        waits(rig, lambda: not rig.agent.part(SubagentManager).at_work(), text("all done")),
     )
 
     def child(n: int) -> Callable[[dict[str, Any], int], Reply | Fault]:
@@ -129,7 +131,7 @@ def test_a_child_that_is_asked_to_shut_down_ends_and_says_so(rig: FamilyRig) -> 
     rig.rules["begin"] = steps(
         calls([job("deaf one", "never end", background=True), job("good one", "do obey", background=True)]),
         waits(rig, lambda: len(begun) >= 2, calls([send("*", "enough", kind="shutdown_request")])),
-        waits(rig, lambda: not rig.agent.children.running(), tool("variables", {})),
+        waits(rig, lambda: not rig.agent.part(SubagentManager).at_work(), tool("variables", {})),
         text("all done"),
     )
     rig.rules["never end"], rig.rules["do obey"] = loops, obeys
@@ -140,14 +142,14 @@ def test_a_child_that_is_asked_to_shut_down_ends_and_says_so(rig: FamilyRig) -> 
         ("deaf-one", "shutdown_response"), ("good-one", "shutdown_response"),
     }  # fmt: skip
     assert len(rig.bodies("never end")) == 2, "one request after it was told, no more"
-    assert rig.agent.children.running() == ()
+    assert rig.agent.part(SubagentManager).at_work() == ()
 
 
 def plan_rules(rig: FamilyRig, answer: tuple[str, dict[str, Any]]) -> None:
     rig.rules["begin"] = steps(
         calls([job("clean it", "clean the table")]),
         calls([answer]),
-        waits(rig, lambda: not rig.agent.children.running(), tool("variables", {})),
+        waits(rig, lambda: not rig.agent.part(SubagentManager).at_work(), tool("variables", {})),
         text("all done"),
     )
     rig.rules["clean the"] = steps(calls([send("parent", "1. drop rows", kind="plan_request")]), text("finished"))
@@ -197,7 +199,7 @@ def test_a_message_that_came_too_late_is_told(rig: FamilyRig) -> None:
     rig.rules["begin"] = steps(
         calls([job("quick one", "be quick", background=True)]),
         calls([send("quick-one", "one more thing")]),
-        waits(rig, lambda: not rig.agent.children.running(), tool("variables", {})),
+        waits(rig, lambda: not rig.agent.part(SubagentManager).at_work(), tool("variables", {})),
         text("all done"),
     )
     rig.rules["be quick"] = steps(waits(rig, lambda: rig.of(MessageSent), text("done already")))
@@ -215,12 +217,12 @@ def test_two_sessions_of_a_project_write_to_each_other(make_rig: Make) -> None:
     one.turn("write")
     assert [failed for _, failed in result_texts(one.bodies("write")[-1])] == [False, False]
     assert "it is open in a kernel" in last(one, "write")
-    assert len(two.agent.messages.waiting(two.agent.session)) == 2  # type: ignore[arg-type]
+    assert len(two.agent.part(MailService).waiting(two.agent.session)) == 2  # type: ignore[arg-type]
     assert len(two.server.messages) == count, "nothing runs by itself"
     two.turn("next")
     mine = one.agent.session.journal.session  # type: ignore[union-attr]
     assert said_to(two.bodies("next")[-1])[0] == f'<message from="session {mine}">\nthe key is ready\n</message>'
-    assert two.agent.messages.waiting(two.agent.session) == ()  # type: ignore[arg-type]
+    assert two.agent.part(MailService).waiting(two.agent.session) == ()  # type: ignore[arg-type]
     two.turn("later")
     assert len(two.of(MessageReceived)) == 2
     order = [type(e) for e in two.events() if isinstance(e, UserMessage | MessageReceived)]
@@ -255,7 +257,7 @@ def test_secrets_and_untrusted_projects_send_nothing(make_rig: Make) -> None:
     one.rules["again"] = steps(calls([send(other, "hello")]), text("sent"))
     one.turn("again")
     assert "need a trusted project" in last(one, "again")
-    assert two.agent.messages.waiting(two.agent.session) == ()  # type: ignore[arg-type]
+    assert two.agent.part(MailService).waiting(two.agent.session) == ()  # type: ignore[arg-type]
 
 
 def test_what_others_put_into_an_untrusted_projects_mailbox_is_not_read(rig: FamilyRig) -> None:

@@ -34,8 +34,8 @@ from ipyagent.journal.events import (
 from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.kernel.output import OutputLog
 from ipyagent.loop.budget import spent_today
-from ipyagent.mcp.entries import put_entry
 from ipyagent.memory.history import HISTORY
+from ipyagent.parts.mcp.entries import put_entry
 from ipyagent.practice.replies import Reply, calls, fault, text, tool
 
 LONG = text("word " * 400, delay=0.02)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ipyagent.errors import SettingError
-from ipyagent.mcp.entries import FILE_BYTES, entry_of, expanded, put_entry, read_entries
+from ipyagent.parts.mcp.entries import FILE_BYTES, entry_of, expanded, put_entry, read_entries
 
 
 def read(tmp_path: Path, content: str | bytes) -> Any:

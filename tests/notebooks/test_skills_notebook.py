@@ -13,7 +13,7 @@ from test_memory_notebook import Run, of, run_notebook
 
 from ipyagent.journal.events import Compacted, SystemPromptFrozen, SkillLoaded, SkillsListed, ToolCalled
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.skills.parse import violations
+from ipyagent.parts.skills.parse import violations
 
 nbformat: Any = formats  # its functions are untyped
 NOTEBOOK = "04_skills.ipynb"

@@ -23,6 +23,7 @@ from ipyagent.journal.events import MemorySaved, SessionStarted, ToolReturned, T
 from ipyagent.loop.budget import spent_today
 from ipyagent.memory.dream_lock import DreamLock
 from ipyagent.memory.files import MemoryStore
+from ipyagent.parts.memory import MemoryPart
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text
 
 NEW: dict[str, Any] = {"expected": None, "by": "user"}
@@ -173,7 +174,7 @@ def test_what_is_spent_today_is_a_gate(room: DreamRoom) -> None:
     agent = room.agent(max_cost_per_day=0.000001)
     agent.note_spent(1.0)
     agent.run_sync("hello there")
-    assert agent.dreaming.wait(10)
+    assert agent.part(MemoryPart).dreaming.wait(10)
     assert room.asked() == []
 
 
@@ -195,7 +196,7 @@ def test_a_turn_with_nothing_to_do_costs_under_a_millisecond(room: DreamRoom) ->
     spent = []
     for _ in range(50):
         began = time.perf_counter()
-        agent.dreaming.after(None, None)  # type: ignore[arg-type] # the gates close before either is needed
+        agent.part(MemoryPart).dreaming.after(None, None)  # type: ignore[arg-type] # the gates close before either is needed
         spent.append(time.perf_counter() - began)
     assert min(spent) < 0.001
 
@@ -397,15 +398,15 @@ def test_a_stop_rolls_the_lock_back_and_changes_nothing(room: DreamRoom) -> None
     agent = room.agent()
     room.turn(agent, settle=False)
     until(lambda: len(room.asked()) == 2)
-    progress = agent.dreaming.progress
+    progress = agent.part(MemoryPart).dreaming.progress
     assert progress is not None
     assert (progress.phase, progress.status, progress.running) == ("updating", "running", True)
     assert progress.files == ("/memories/project/fact_0.md",)
     assert room.content() == before
-    agent.dreaming.stop()
-    assert agent.dreaming.wait(5)
+    agent.part(MemoryPart).dreaming.stop()
+    assert agent.part(MemoryPart).dreaming.wait(5)
     gate.set()
-    assert agent.dreaming.now().status == "killed"
+    assert agent.part(MemoryPart).dreaming.now().status == "killed"
     assert room.content() == before
     assert room.last == LAST
 
@@ -461,7 +462,7 @@ def test_a_failure_rolls_back_is_told_and_after_three_no_more_begin(room: DreamR
     room.dream = reply
     agent = room.agent(dream_hours=0.0)
     for count in range(1, 5):
-        agent.dreaming._gates._looked.clear()  # ten minutes later
+        agent.part(MemoryPart).dreaming._gates._looked.clear()  # ten minutes later
         room.turn(agent)
         assert len(room.asked()) == min(count, 3)
     told = [line for line in agent.notices if line.startswith("dream, failed")]
@@ -486,18 +487,19 @@ def test_what_is_saved_while_it_dreams_wins(room: DreamRoom) -> None:
     room.store.change("fact_0.md", lambda now: now + "By a person.\n", by="user")
     room.save("new", "Saved meanwhile by another kernel.")
     gate.set()
-    assert agent.dreaming.wait(20)
+    assert agent.part(MemoryPart).dreaming.wait(20)
     assert "By a person." in room.content()["fact_0.md"]
     assert "was once" not in room.content()["fact_0.md"]
     assert "new.md" in room.content()
-    assert "saved meanwhile, so left as they are: fact_0.md" in agent.dreaming.now().message
+    assert "saved meanwhile, so left as they are: fact_0.md" in agent.part(MemoryPart).dreaming.now().message
 
 
 def test_those_who_watch_are_told(room: DreamRoom) -> None:
     untidy(room)
     agent, seen = room.agent(), list[str]()
-    assert agent.dreaming.now().status == ""
-    end = agent.dreaming.watch(lambda: seen.append(agent.dreaming.now().phase or agent.dreaming.now().status))
+    assert agent.part(MemoryPart).dreaming.now().status == ""
+    dreaming = agent.part(MemoryPart).dreaming
+    end = dreaming.watch(lambda: seen.append(dreaming.now().phase or dreaming.now().status))
     dream_now(agent)
     order = list(dict.fromkeys(seen))
     assert order == ["orient", "gather", "consolidate", "prune", "completed"]
@@ -505,7 +507,7 @@ def test_those_who_watch_are_told(room: DreamRoom) -> None:
     end()
     dream_now(agent)
     assert len(seen) == count
-    assert agent.dreaming.now().turns
+    assert agent.part(MemoryPart).dreaming.now().turns
 
 
 # ---------------------------------------------------------------------- waiting, undone
@@ -521,7 +523,8 @@ def test_more_than_a_third_waits_for_a_yes(room: DreamRoom) -> None:
     assert room.content() == before
     assert room.last == LAST
     assert "waits for your yes, it would delete 3 of 6 memories" in agent.notices[-1]
-    assert "waits for your yes" in agent.dreaming.closed() or "10 minutes" in agent.dreaming.closed()
+    closed = agent.part(MemoryPart).dreaming.closed()
+    assert "waits for your yes" in closed or "10 minutes" in closed
     assert "3 deleted" in run_memory(agent, "dream --accept")
     assert sorted(room.content()) == ["MEMORY.md", "fact_3.md", "fact_4.md", "fact_5.md"]
     assert time.time() - room.last / 1e9 < 60

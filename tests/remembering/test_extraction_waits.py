@@ -20,6 +20,7 @@ from ipyagent.commands.context import report
 from ipyagent.journal.events import ForkEnded, LayerFailed, MemoryExtracted, MemorySaved, NotesWritten
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.model.prices import cost_of
+from ipyagent.parts.memory import MemoryPart
 from ipyagent.practice.model import answer as practice
 from ipyagent.practice.replies import Fault, Reply, calls, fault, text
 from ipyagent.practice.server import Exchange
@@ -168,7 +169,7 @@ def test_the_end_of_the_kernel_is_not_held_up_by_a_server_that_is_gone(room: Ext
     session = agent.session
     assert session is not None
     room.extraction = fault(529)
-    agent.extracting.close()
+    agent.part(MemoryPart).extracting.close()
     assert len(looked(room)) == 1, "it is not tried again"
     assert not any(isinstance(event, MemoryExtracted) for event in read_events(session.journal.path))
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rooms import PartHost
+
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import Event
+from ipyagent.parts.skills.desk import SkillAccess, Skills
+from ipyagent.parts.skills.loaded import Loaded
+from ipyagent.parts.skills.parse import FILE
 from ipyagent.project import Project
-from ipyagent.skills.desk import SkillAccess, Skills
-from ipyagent.skills.loaded import Loaded
-from ipyagent.skills.parse import FILE
 
 
 def make(folder: Path, description: str = "does things", body: str = "Body", name: str = "") -> Path:
@@ -29,7 +31,7 @@ class Shelved:
         self.project.root.mkdir(parents=True, exist_ok=True)
         self.folder = self.project.user / "skills"
         self.settings = IPyAgent(environ={}, **settings)
-        self.skills = Skills(self.project, self.settings)
+        self.skills = Skills(PartHost(self.project, self.settings))
         self.loaded = Loaded()
         self.events: list[Event] = []
         self.access = SkillAccess(self.skills, self.loaded, self.record)

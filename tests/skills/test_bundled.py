@@ -9,8 +9,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-from ipyagent.skills.discover import SkillFolder, SkillIndex, bundled_folder
-from ipyagent.skills.parse import violations
+from ipyagent.parts.skills.discover import SkillFolder, SkillIndex, bundled_folder
+from ipyagent.parts.skills.parse import violations
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +21,7 @@ def test_the_wheel_takes_them_where_they_are_looked_for(tmp_path: Path) -> None:
     goal = tmp_path / taken["skills"]
     shutil.copytree(ROOT / "ipyagent", tmp_path / "ipyagent", ignore=shutil.ignore_patterns("__pycache__"))
     goal.mkdir(parents=True)
-    code = "from ipyagent.skills.discover import bundled_folder; print(bundled_folder())"
+    code = "from ipyagent.parts.skills.discover import bundled_folder; print(bundled_folder())"
     environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
     told = subprocess.run([sys.executable, "-c", code], env=environ, cwd=tmp_path, capture_output=True, text=True)
     assert told.stdout.strip() == str(goal.resolve()), told.stderr

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from bundled_room import SKILLS, hostile, large, script
 
-from ipyagent.skills.parse import read_skill, violations
+from ipyagent.parts.skills.parse import read_skill, violations
 
 HOSTILE = hostile()
 FOLDERS = sorted(path for path in SKILLS.iterdir() if path.is_dir())

@@ -7,14 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from rooms import PartHost
 
 from ipyagent.config import IPyAgent
+from ipyagent.parts.skills.catalogue import HEAD, brief, catalogue_of
+from ipyagent.parts.skills.desk import Skills
+from ipyagent.parts.skills.discover import SkillFolder, SkillIndex, bundled_folder, places_of
+from ipyagent.parts.skills.parse import FILE
+from ipyagent.parts.skills.text import skill_text
 from ipyagent.project import Project
-from ipyagent.skills.catalogue import HEAD, brief, catalogue_of
-from ipyagent.skills.desk import Skills
-from ipyagent.skills.discover import SkillFolder, SkillIndex, bundled_folder, places_of
-from ipyagent.skills.parse import FILE
-from ipyagent.skills.text import skill_text
 
 PACKS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "skills"
 
@@ -174,7 +175,7 @@ def test_a_place_of_the_project_that_leads_out_of_it_is_not_followed(tmp_path: P
     goal = tmp_path / "elsewhere" / ("" if name == ".claude" else "skills")
     (tmp_path / "project" / name).symlink_to(goal)
     project.trust()
-    skills = Skills(project, IPyAgent(environ={}))
+    skills = Skills(PartHost(project, IPyAgent(environ={})))
     assert "secret" not in skills.look().skills
     (told,) = (problem for problem in skills.look().problems if problem.skipped)
     assert "leads out" in told.why

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ipyagent.skills.parse import FILE, Diagnostic, Skill, body_of, read_skill, violations
+from ipyagent.parts.skills.parse import FILE, Diagnostic, Skill, body_of, read_skill, violations
 
 
 def made(tmp_path: Path, text: str | bytes, name: str = "my-skill") -> Path:

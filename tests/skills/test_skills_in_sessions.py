@@ -16,8 +16,8 @@ from ipyagent.commands.skills import COMMANDS, names, run_skills
 from ipyagent.completion import Completions
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Compacted, SkillLoaded, SkillsListed, SystemPromptFrozen, ToolReturned
+from ipyagent.parts.skills.parse import FILE, violations
 from ipyagent.practice.replies import text, tool
-from ipyagent.skills.parse import FILE, violations
 
 BODY = "# Draw\n\n1. Look at the axes.\n2. Name the units."
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rooms import PartHost
 from tools_workspace import ShellWorkspace
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import ToolFailure
+from ipyagent.parts.skills.desk import MOST_NAMES, TOOL, SkillAccess, Skills, tool_for
+from ipyagent.parts.skills.loaded import Loaded
 from ipyagent.project import Project
-from ipyagent.skills.desk import SkillAccess, Skills
-from ipyagent.skills.loaded import Loaded
 from ipyagent.tools.catalogue import builtin_tools
-from ipyagent.tools.load_skill import MOST_NAMES, NAME, tool_for
 
 
 def schema(names: list[str]) -> Any:
@@ -46,7 +46,7 @@ def test_it_asks_nothing_writes_nothing_and_its_results_stay(tmp_path: Path) -> 
     assert tool.permission({"name": "a"}, workspace) == "none"
     assert not tool.writes({"name": "a"}, workspace)
     assert not tool.recreatable
-    assert NAME not in builtin_tools(), "without a skill there is no such tool"
+    assert TOOL not in builtin_tools(), "without a skill there is no such tool"
 
 
 def test_its_result_is_the_body(tmp_path: Path) -> None:
@@ -59,7 +59,9 @@ def test_its_result_is_the_body(tmp_path: Path) -> None:
     with pytest.raises(ToolFailure, match="skills are off"):
         asyncio.run(tool.run({"name": "plots"}, workspace))
     recorded: list[Any] = []
-    workspace.skills = SkillAccess(Skills(project, IPyAgent(environ={})), Loaded(), recorded.append)
+    workspace.skills = SkillAccess(
+        Skills(PartHost(project, IPyAgent(environ={}))), Loaded(), recorded.append
+    )
     output = asyncio.run(tool.run({"name": "plots"}, workspace))
     assert output.note == "skill plots"
     assert output.blocks[0]["text"].endswith("Name the axes.\n</skill>")

@@ -16,6 +16,7 @@ from ipyagent import Agent, IPyAgent
 from ipyagent.commands.context import by_source
 from ipyagent.commands.skills import run_skills
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, SkillLoaded, Usage
+from ipyagent.parts.skills.desk import Skills
 from ipyagent.reports.roster import SubagentList
 from ipyagent.ui.board import MOST_BYTES, TABS, Dashboard, board_lines, static_board
 from ipyagent.ui.joined import script
@@ -109,7 +110,7 @@ def test_a_question_that_comes_twice_is_answered_once_and_nonsense_never(board: 
     board.answer(question)
     board.answer(question)
     assert len(board._widget.sent) == 1
-    assert board.agent.skills.asked == ["count-rows"]
+    assert board.agent.part(Skills).asked == ["count-rows"]
     for wrong in ({}, {"part": "skills"}, {"part": [], "seq": "x"}, {"part": "skills", "kind": "fly", "seq": "v.2"},
                   {"part": "sessions", "kind": "resume", "seq": "v.3", "session": 7},
                   {"part": "subagents", "kind": "stop", "seq": "v.4", "child": "../x"},

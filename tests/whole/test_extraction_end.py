@@ -23,6 +23,7 @@ from rooms import KEY, MODEL, Room, room
 from ipyagent.errors import JournalError
 from ipyagent.journal.events import ForkEnded, MemoryExtracted, MemorySaved
 from ipyagent.journal.journal import read_events
+from ipyagent.parts.memory import MemoryPart
 from ipyagent.practice.replies import Reply, text
 from ipyagent.practice.server import PracticeServer
 from ipyagent.remembering.extracting import LONGEST_END
@@ -75,7 +76,7 @@ def test_what_does_not_end_in_time_is_cancelled_cleanly(place: ExtractRoom) -> N
     assert session is not None
     assert until(lambda: place.server.open_streams == 1)
     began = time.monotonic()
-    agent.extracting.close(0.4)
+    agent.part(MemoryPart).extracting.close(0.4)
     assert 0.35 < time.monotonic() - began < 0.9
     assert until(lambda: place.server.open_streams == 0, 0.5)
     assert place.memories() == {}
@@ -90,7 +91,7 @@ def test_with_nothing_under_way_the_end_takes_no_time(place: ExtractRoom) -> Non
     agent = place.agent()
     place.turn(agent, "hello")
     began = time.monotonic()
-    agent.extracting.close_at_exit()
+    agent.part(MemoryPart).extracting.close_at_exit()
     assert time.monotonic() - began < 0.05
 
 
@@ -103,7 +104,7 @@ def test_an_interrupt_ends_the_waiting(place: ExtractRoom) -> None:
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        agent.extracting.close()
+        agent.part(MemoryPart).extracting.close()
     assert time.monotonic() - began < 1.5
     assert until(lambda: place.server.open_streams == 0, 0.5)
 

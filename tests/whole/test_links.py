@@ -22,16 +22,16 @@ from ipyagent.children.mailbox import MailMessage, post
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.fleet.batch import BatchFolder, new
-from ipyagent.mcp.entries import put_entry
-from ipyagent.mcp.log import ServerLog
-from ipyagent.mcp.results import ResultFiles
 from ipyagent.memory.memories import MemoryStores
 from ipyagent.memory.staging import DreamWorkspace
 from ipyagent.memory.transcripts import CACHE, search_sessions
+from ipyagent.parts.mcp.entries import put_entry
+from ipyagent.parts.mcp.log import ServerLog
+from ipyagent.parts.mcp.results import ResultFiles
+from ipyagent.parts.skills.writing import write_skill
 from ipyagent.practice.replies import Fault, Reply, fault, text, tool
 from ipyagent.practice.server import PracticeServer
 from ipyagent.project import Project, user_folder
-from ipyagent.skills.writing import write_skill
 
 MEMORY = "---\nname: Herons\ndescription: Herons nest in April\ntype: project\n---\nHerons nest in April.\n"
 CALLS = {

@@ -13,9 +13,9 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.journal import clean_json
 from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.journal.stored import FOLDER as RESULTS
-from ipyagent.mcp.listing import OfferedTool
-from ipyagent.mcp.results import ResultFiles, named_from, output_of
-from ipyagent.mcp.server import Server
+from ipyagent.parts.mcp.listing import OfferedTool
+from ipyagent.parts.mcp.results import ResultFiles, named_from, output_of
+from ipyagent.parts.mcp.server import Server
 
 MOST_TIMES = 4
 """Times `tool_output_chars` that a result may have on its way to the layer that keeps it in a file."""

@@ -22,7 +22,7 @@ from ipyagent.journal.events import (
     TurnsRemoved,
     UserMessage,
 )
-from ipyagent.skills.parse import Skill
+from ipyagent.parts.skills.parse import Skill
 
 RESTORED, BEGINNING = "skill ", " (its beginning)"
 """How `Compacted.restored` names a skill, and one that was cut."""

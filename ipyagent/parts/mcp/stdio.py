@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from ipyagent.journal.journal import clean_json
-from ipyagent.mcp.entries import McpServerConfig
-from ipyagent.mcp.log import ServerLog
-from ipyagent.mcp.processes import Processes, Running
+from ipyagent.parts.mcp.entries import McpServerConfig
+from ipyagent.parts.mcp.log import ServerLog
+from ipyagent.parts.mcp.processes import Processes, Running
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams

@@ -4,22 +4,20 @@ parent has."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import msgspec
 
 from ipyagent.assembly.fitting import fitted
-from ipyagent.assembly.head import MEMORY
 from ipyagent.assembly.prompt import render
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.wiring import endpoint_of, limits_of, small_model_of, state_of
-from ipyagent.assembly.workbench import SessionSetup
 from ipyagent.children import definitions
 from ipyagent.children.child import Subagent, SubagentMainThread
 from ipyagent.children.family import NoChildren, SubagentPool
@@ -33,39 +31,41 @@ from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Event, FileChanged, ModelChosen, SystemPromptFrozen
 from ipyagent.journal.protocols import Model, Tool, Workspace
 from ipyagent.journal.tokens import estimate_blocks
-from ipyagent.kernel.dispatcher import MainThreadExecutor, MainThreadProxy
+from ipyagent.kernel.dispatcher import MainThreadProxy
 from ipyagent.kernel.scope import IsolatedNamespace, users_namespace
 from ipyagent.kernel.variables import summarize
 from ipyagent.kernel.workspace import KernelWorkspace, Names
+from ipyagent.loop.history import SENDING as SEND
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Limits, Session
 from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.provenance import ProvenanceIndex
-from ipyagent.model.connect import LOCAL, PRACTICE, Connections
-from ipyagent.tools.agent import NAME as AGENT
-from ipyagent.tools.agent import tool_for
-from ipyagent.tools.send_message import NAME as SEND
+from ipyagent.model.connect import LOCAL, PRACTICE
+from ipyagent.parts import Part, Turn
+from ipyagent.parts.subagents.tool import NAME as AGENT
+from ipyagent.parts.subagents.tool import tool_for
+from ipyagent.tools.catalogue import builtin_tools
 
+if TYPE_CHECKING:
+    from ipyagent.assembly.workbench import SessionSetup
+
+MEMORY = "memory"
 LEAST_BUDGET = 0.0001
 """Dollars that a sub-agent may spend when its parent's limit is reached: the parent asks the user then."""
 VARIABLES = 1_500
 
 
-class SubagentManager:
+class SubagentManager(Part):
     """A `Nursery` (see `children.family`) of one kernel; `spent` notes dollars of the day, `notice` takes lines
     for the user, `tools` gives the tools that there are now."""
 
-    def __init__(
-        self,
-        bench: SessionSetup,
-        connections: Connections,
-        spent: Callable[[float], None],
-        notice: Callable[[str], None],
-    ) -> None:
-        self._bench = bench
-        self._connections = connections
-        self._spent = spent
-        self._notice = notice
+    name, order = "subagents", 40
+
+    def __init__(self, host: SessionSetup) -> None:
+        self._bench = host
+        self._connections = host.connections
+        self._spent = host.note_spent
+        self._notice = host.notice
         self._told: set[str] = set()
         self._families: WeakSet[SubagentPool] = WeakSet()
         self._lock = Lock()
@@ -73,40 +73,51 @@ class SubagentManager:
         self.mains = MainThreadProxy()
 
     def __repr__(self) -> str:
-        return f"<SubagentManager {', '.join(child.name for child in self.running()) or 'nobody runs'}>"
+        return f"<SubagentManager {', '.join(child.name for child in self.at_work()) or 'nobody runs'}>"
 
     @property
     def on(self) -> bool:
         """Whether the setting lets the model start sub-agents."""
         return bool(self._bench.settings.subagents)
 
-    def tool(self) -> dict[str, Tool]:
+    def tools(self, session: Session | None) -> Mapping[str, Tool]:
         """The tool for the types that there are now, by its name; nothing when they are off."""
         found: dict[str, Any] = {}
         if self.on:
             found[AGENT] = tool_for({name: kind.about for name, kind in self.kinds().items()})
         return found
 
+    def services(self, session: Session, others: Mapping[str, object]) -> Mapping[str, object]:
+        return {"children": self.family(session)}
+
     def family(self, session: Session) -> SubagentPool:
         """The sub-agents of a session."""
-        if not isinstance(session.children, SubagentPool):
-            family = session.children = SubagentPool(session, self)
-            with self._lock:
-                self._families.add(family)
-        assert isinstance(session.children, SubagentPool)
-        return session.children
+        family = session.kept(SubagentPool, lambda: SubagentPool(session, self))
+        with self._lock:
+            self._families.add(family)
+        return family
 
-    def running(self) -> tuple[Subagent, ...]:
+    def at_work(self) -> tuple[Subagent, ...]:
         """Those of every session that have not ended."""
         return tuple(child for family in self._all() for child in family.running())
+
+    def running(self) -> str:
+        return "sub-agents" if self.at_work() else ""
+
+    def stop_one(self, name: str) -> None:
+        """Stop one by its name or id, from any thread; its parent goes on."""
+        if (loop := self._bench.thread.running) is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody runs on it any more
+                loop.call_soon_threadsafe(lambda: self.stop(name=name))
 
     def _all(self) -> tuple[SubagentPool, ...]:
         with self._lock:  # the main thread asks, too
             return tuple(self._families)
 
-    @contextmanager
-    def turn(self, session: Session, main: MainThreadExecutor) -> Iterator[None]:
-        """The session's turn: sub-agents get the main thread, and the model what those in the background said."""
+    @asynccontextmanager
+    async def turn(self, turn: Turn) -> AsyncIterator[None]:
+        """Sub-agents get the main thread, and the model what those in the background said."""
+        session, main = turn.session, turn.main
         family = self.family(session)
         family.close_lost()
         self._at_work = session
@@ -117,14 +128,17 @@ class SubagentManager:
             if self._at_work is session:  # else a later turn is at work, which this one has outlived a Stop into
                 self._at_work = None
 
+    async def turn_stopped(self, session: Session) -> None:
+        await self.family(session).stopped("the turn was stopped")
+
     def stop(self, why: str = "the user stopped it", name: str = "") -> None:
         """Stop one, or all, of every session. On the agent thread."""
         for family in self._all():
             family.stop(why, name)
 
-    async def close(self, why: str = "the session was let go of") -> None:
+    async def aclose(self) -> None:
         """Stop all and wait for it, a short time."""
-        await asyncio.gather(*(family.stopped(why) for family in self._all()))
+        await asyncio.gather(*(family.stopped("the session was let go of") for family in self._all()))
 
     # ------------------------------------------------------------------ a nursery
 
@@ -225,13 +239,18 @@ class SubagentManager:
                     bench.memories,
                     by="agent",
                     record=session.record,
-                    ground=session.history.ground,
+                    ground=session.folded(ProvenanceIndex),
                     heard=above.heard if isinstance(above, MemoryAccess) else ProvenanceIndex(),
                     stores=store,
                     check=above.check if isinstance(above, MemoryAccess) else None,
                 )
         elif not child.kind.looks and isinstance(workspace.memory, MemoryAccess):
-            memory = workspace.memory.below(session.record, session.journal.session, session.history.ground)
+            memory = workspace.memory.below(session.record, session.journal.session, session.folded(ProvenanceIndex))
+        services: dict[str, Any] = {}
+        for part in bench.parts:
+            if part.name not in (self.name, "memory", "messages"):
+                services.update(part.services(session, services))
+        services |= {"children": NoChildren(session), "messages": self._mail(child, parent)}
         return replace(
             workspace,
             main=SubagentMainThread(self.mains, child),
@@ -241,15 +260,14 @@ class SubagentManager:
             cell_ids=dict(workspace.cell_ids) if child.kind.fork else {},
             names=Names(),
             memory=memory,
-            skills=bench.skills_of(session),
-            children=NoChildren(session),
-            messages=self._mail(child, parent),
+            **services,
             scope=child.scope,
         )
 
     def _mail(self, child: Subagent, parent: Session) -> SubagentMail | None:
         settings = self._bench.settings
-        return SubagentMail(child, self.family(parent), settings.plan_wait) if settings.messages else None
+        on = settings.messages and "messages" in self._bench.parts
+        return SubagentMail(child, self.family(parent), settings.plan_wait) if on else None
 
     async def give(self, child: Subagent) -> tuple[dict[str, str], str]:
         shell = self._bench.shell
@@ -298,7 +316,7 @@ class SubagentManager:
         tools = {name: tool for name, tool in parent.tools.items() if name != AGENT}
         if kind.memory:
             if self._own_memory(kind):
-                tools.setdefault(MEMORY, self._bench.toolbox.installed[MEMORY])
+                tools.setdefault(MEMORY, builtin_tools()[MEMORY])
             else:
                 tools.pop(MEMORY, None)
         if kind.tools is not None:

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from ipyagent.assembly.sessions import ASIDE
-from ipyagent.children.family import SubagentPool
 from ipyagent.children.letters import received
 from ipyagent.children.mailbox import Mailbox, MailMessage, post
-from ipyagent.children.messages import OtherSession, SessionMail
-from ipyagent.config import IPyAgent
+from ipyagent.children.messages import Addressed, Alone, OtherSession, SessionMail
 from ipyagent.errors import AgentError, JournalError, ToolFailure
 from ipyagent.journal.events import SessionStarted
 from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events
-from ipyagent.loop.session import Session
+from ipyagent.journal.protocols import Tool
+from ipyagent.loop.history import MailState
+from ipyagent.parts import Host, Part, Turn
 from ipyagent.project import Project
+from ipyagent.tools.catalogue import told_of
+
+if TYPE_CHECKING:
+    from ipyagent.loop.session import Session
 
 AT_ONCE = 50
 CHARS_AT_ONCE = 60_000
@@ -33,11 +38,13 @@ _MOST = 200
 UNTRUSTED = "messages between sessions need a trusted project: the user says %agent trust if it is theirs"
 
 
-class MailService:
-    """One a kernel; `notice` takes lines for the user."""
+class MailService(Part):
+    """One a kernel."""
 
-    def __init__(self, project: Project, settings: IPyAgent, notice: Callable[[str], None]) -> None:
-        self._project, self._settings, self._notice = project, settings, notice
+    name, order, states = "messages", 50, (MailState,)
+
+    def __init__(self, host: Host) -> None:
+        self._project, self._settings, self._notice = host.project, host.settings, host.notice
         self._boxes: WeakKeyDictionary[Session, Mailbox] = WeakKeyDictionary()
         self._told: set[str] = set()
 
@@ -54,25 +61,35 @@ class MailService:
         """Whether other sessions may be written to and read."""
         return bool(self._settings.trust_all or self._project.trusted)
 
-    def mail(self, family: SubagentPool) -> SessionMail | None:
+    def tools(self, session: Session | None) -> Mapping[str, Tool]:
+        from ipyagent.parts.messages.tool import NAME, send_message
+
+        found: dict[str, Any] = {}
+        if self.on or (session is not None and NAME in told_of(session.view.tools)):
+            found[NAME] = send_message
+        return found
+
+    def services(self, session: Session, others: Mapping[str, object]) -> Mapping[str, object]:
         """The `Messages` of a session; None when they are off."""
-        return SessionMail(family, SessionDirectory(self, self._project, family.session)) if self.on else None
+        family = others.get("children")
+        own = family if isinstance(family, Addressed) else Alone(session)
+        return {"messages": SessionMail(own, SessionDirectory(self, self._project, session)) if self.on else None}
 
     def waiting(self, session: Session) -> tuple[MailMessage, ...]:
         """What was not taken in yet, read anew; on any thread."""
         if not self.on:
             return ()
-        found = Mailbox(session.journal.folder).waiting(session.history.mail.received)
+        found = Mailbox(session.journal.folder).waiting(session.folded(MailState).received)
         return tuple(letter for letter in found if self._may(session, letter))
 
-    @contextmanager
-    def turn(self, session: Session) -> Iterator[None]:
-        """The session's turn: before each request, what came is journalled."""
+    @asynccontextmanager
+    async def turn(self, turn: Turn) -> AsyncIterator[None]:
+        """Before each request of the turn, what came is journalled."""
 
         async def before_request() -> None:
-            await self.deliver(session)
+            await self.deliver(turn.session)
 
-        with session.first(before_request):
+        with turn.session.first(before_request):
             yield
 
     async def deliver(self, session: Session) -> int:
@@ -81,7 +98,7 @@ class MailService:
             return 0
         box = self._boxes.setdefault(session, Mailbox(session.journal.folder))
         count = chars = 0
-        for letter in box.waiting(session.history.mail.received):
+        for letter in box.waiting(session.folded(MailState).received):
             if not self._may(session, letter):
                 self._tell(f"a message from another session waits and is not read: {UNTRUSTED}")
                 continue
@@ -93,7 +110,7 @@ class MailService:
             count, chars = count + 1, chars + len(event.text)
         if count:
             await session.synced()
-            if not box.waiting(session.history.mail.received):
+            if not box.waiting(session.folded(MailState).received):
                 await asyncio.to_thread(box.put_aside)  # a writer may hold its lock
         for line in box.problems:
             self._tell(line)

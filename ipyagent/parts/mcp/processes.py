@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from ipyagent.errors import SettingError
 from ipyagent.kernel.processes import MARK, end
-from ipyagent.mcp import guard
-from ipyagent.mcp.entries import McpServerConfig
+from ipyagent.parts.mcp import guard
+from ipyagent.parts.mcp.entries import McpServerConfig
 
 GRACE = 0.7
 """Seconds that a server has to end by itself once its input is closed."""

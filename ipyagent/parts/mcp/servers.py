@@ -16,12 +16,12 @@ from pathlib import Path
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError
-from ipyagent.mcp.entries import FILE, McpServerConfig, read_entries
-from ipyagent.mcp.log import ServerLog
-from ipyagent.mcp.names import server_part, tool_names
-from ipyagent.mcp.processes import Processes
-from ipyagent.mcp.server import Server
-from ipyagent.mcp.tool import OutsideTool
+from ipyagent.parts.mcp.entries import FILE, McpServerConfig, read_entries
+from ipyagent.parts.mcp.log import ServerLog
+from ipyagent.parts.mcp.names import server_part, tool_names
+from ipyagent.parts.mcp.processes import Processes
+from ipyagent.parts.mcp.server import Server
+from ipyagent.parts.mcp.tool import OutsideTool
 from ipyagent.project import Project, home_variable, update_object
 
 MISSING = "MCP servers need the `mcp` package: %pip install 'ipyagent[mcp]', then restart the kernel"

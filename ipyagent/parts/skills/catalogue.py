@@ -9,7 +9,7 @@ from itertools import islice
 import msgspec
 
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.skills.parse import Skill
+from ipyagent.parts.skills.parse import Skill
 
 MOST_WORDS = 20
 """Words of a description that stand in the catalogue; loading the skill gives the rest."""

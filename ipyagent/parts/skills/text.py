@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ipyagent.skills.catalogue import brief
-from ipyagent.skills.discover import SKIPPED
-from ipyagent.skills.loaded import digest_of
-from ipyagent.skills.parse import FILE, Skill
+from ipyagent.parts.skills.catalogue import brief
+from ipyagent.parts.skills.discover import SKIPPED
+from ipyagent.parts.skills.loaded import digest_of
+from ipyagent.parts.skills.parse import FILE, Skill
 
 MOST_FILES = 30
 MOST_LOOKED_AT = 2_000

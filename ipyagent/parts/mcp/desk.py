@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ipyagent.assembly.sessions import ASIDE
-from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import Block
 from ipyagent.journal.protocols import Tool
 from ipyagent.journal.tokens import estimate_blocks
-from ipyagent.kernel.thread import AgentLoop
-from ipyagent.loop.session import Session
-from ipyagent.mcp.names import PREFIX
-from ipyagent.mcp.servers import Servers
-from ipyagent.project import Project
+from ipyagent.parts import Part
+from ipyagent.parts.mcp.names import PREFIX
+from ipyagent.parts.mcp.servers import Servers
+from ipyagent.parts.mcp.tool import OutsideTool
 from ipyagent.tools.catalogue import SEARCH, told_of
+
+if TYPE_CHECKING:
+    from ipyagent.assembly.workbench import SessionSetup
+    from ipyagent.loop.session import Session
 
 T = TypeVar("T")
 
@@ -30,32 +31,36 @@ CLOSE = 6.0
 """Seconds that closing all servers may take."""
 
 
-class McpManager:
+class McpManager(Part):
     """Nothing is read or started before the first turn or `%agent mcp`."""
 
-    def __init__(
-        self, project: Project, settings: IPyAgent, thread: AgentLoop, notice: Callable[[str], None]
-    ) -> None:
-        self.servers = Servers(project, settings, notice)
-        self._settings = settings
-        self._thread = thread
-        self._notice = notice
+    name, order, changing = "mcp", 60, True
+
+    def __init__(self, host: SessionSetup) -> None:
+        self.servers = Servers(host.project, host.settings, host.notice)
+        self._settings = host.settings
+        self._thread = host.thread
+        self._notice = host.notice
 
     def __repr__(self) -> str:
         return f"<McpManager {self.servers!r}>"
 
-    def tools(self) -> dict[str, Tool]:
+    def tools(self, session: Session | None) -> Mapping[str, Tool]:
         """What was listed so far, for lists of tools; on any thread."""
         return dict(self.servers.tools())
 
-    def waiting(self) -> list[str]:
+    def trusted_now(self) -> list[str]:
         """A line about the project's servers that wait for the user's yes; none when there are none."""
         waiting = self.servers.found().waiting
         return [self.servers.tell_waiting(waiting.values())] if waiting else []
 
-    async def offered(self, session: Session, window: int) -> dict[str, Tool]:
-        """The outside tools that a session is given now, `window` tokens being the model's. On the agent thread."""
-        if not session.journal.session.endswith(ASIDE):
+    async def offered(self, tools: dict[str, Tool], session: Session, window: int) -> dict[str, Tool]:
+        """With the outside tools that a session is given now, servers that start being waited for."""
+        own = {name: tool for name, tool in tools.items() if not isinstance(tool, OutsideTool)}
+        return {**own, **await self._ready(session, window)}
+
+    async def _ready(self, session: Session, window: int) -> dict[str, Tool]:
+        if not session.journal.session.endswith("-aside"):
             self.servers.log_to(session.journal.folder)
         await self.servers.ready(self._settings.mcp_wait, lambda: session.show_phase("starting MCP servers"))
         tools = self.servers.tools()
@@ -89,7 +94,7 @@ class McpManager:
             self._thread.cancel(future)
             raise
 
-    def close(self) -> None:
+    def closed(self) -> None:
         """End all servers. Never raises."""
         if self.servers.running:
             try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ipyagent.errors import UsageError
 from ipyagent.headers import write_headed
 from ipyagent.nofollow import opened, spot
-from ipyagent.skills.parse import FILE, MOST_DESCRIPTION, MOST_NAME, violations
+from ipyagent.parts.skills.parse import FILE, MOST_DESCRIPTION, MOST_NAME, violations
 
 BODY = """
 # {title}

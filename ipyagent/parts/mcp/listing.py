@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ipyagent.journal.journal import clean
-from ipyagent.mcp.mending import GIVEN
-from ipyagent.mcp.schemas import fitted
+from ipyagent.parts.mcp.mending import GIVEN
+from ipyagent.parts.mcp.schemas import fitted
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from ipyagent.journal.events import SkillsListed
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.skills.catalogue import brief
-from ipyagent.skills.loaded import Loaded, digest_of, listing_of
-from ipyagent.skills.parse import Skill, body_of
-from ipyagent.skills.text import guarded
+from ipyagent.parts.skills.catalogue import brief
+from ipyagent.parts.skills.loaded import Loaded, digest_of, listing_of
+from ipyagent.parts.skills.parse import Skill, body_of
+from ipyagent.parts.skills.text import guarded
 
 MOST_TOLD = 20
 """Skills that one reminder describes."""

@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from ipyagent.parts.skills.parse import FILE, Diagnostic, Skill, folder_name, read_skill
 from ipyagent.project import Project
-from ipyagent.skills.parse import FILE, Diagnostic, Skill, folder_name, read_skill
 
 DEEPEST = 6
 MOST_FOLDERS = 2_000
@@ -52,7 +52,7 @@ class SkillListing(msgspec.Struct, frozen=True):
 
 def bundled_folder() -> Path:
     """The skills that come with ipyagent: in the package, or beside it in a checkout."""
-    package = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parents[2]
     inside = package / "bundled_skills"
     return inside if inside.is_dir() else package.parent / "skills"
 

@@ -1,0 +1,170 @@
+"""Memory: what outlives a session. Its section of the system prompt, its tools, recall beside a turn, extraction and
+dreams behind it (`ipyagent.memory`, `ipyagent.remembering`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ipyagent.errors import AgentError
+from ipyagent.journal.protocols import Tool
+from ipyagent.loop.session import Session
+from ipyagent.memory.access import MemoryAccess
+from ipyagent.memory.extract import ExtractionProgress
+from ipyagent.memory.provenance import ProvenanceIndex
+from ipyagent.memory.recall import RecalledMemories, ignores_memory
+from ipyagent.memory.section import IGNORED, RULE_TOKENS, RULES, memory_section, read_guidelines, standing_rules
+from ipyagent.memory.transcripts import CACHE, PastSessions
+from ipyagent.parts import Beside, Part, PromptSpace, Section, Turn
+from ipyagent.redaction import redacted
+from ipyagent.remembering.dreaming import DreamScheduler
+from ipyagent.remembering.extracting import MemoryExtractor
+from ipyagent.remembering.recalling import MemoryRetriever
+from ipyagent.tools.catalogue import builtin_tools
+
+if TYPE_CHECKING:
+    from ipyagent.assembly.workbench import SessionSetup
+
+TOOL, PAST = "memory", "past_sessions"
+SHARE = 1 / 8
+"""What the section may take of the window at most."""
+
+
+class MemoryPart(Part):
+    """See the module."""
+
+    name, order, states = "memory", 30, (ExtractionProgress, RecalledMemories, ProvenanceIndex)
+
+    def __init__(self, host: SessionSetup) -> None:
+        self._bench = host
+        self.recalling = MemoryRetriever(host, host.connections, host.note_spent)
+        """What is shown of the memories beside each turn."""
+        self.extracting = MemoryExtractor(host, host.connections, host.note_spent, host.notice, self.access_of)
+        """What is saved of the conversation behind its turns."""
+        self.dreaming = DreamScheduler(host, host.note_spent, host.notice, self.recalling.choosing.check)
+        """How the memories are tidied, now and then."""
+
+    def tools(self, session: Session | None) -> Mapping[str, Tool]:
+        found = {name: tool for name, tool in builtin_tools().items() if name in (TOOL, PAST)}
+        if not (self._bench.settings.memory or (session is not None and _has_tool(session))):
+            del found[TOOL]
+        return found
+
+    async def offered(self, tools: dict[str, Tool], session: Session, window: int) -> dict[str, Tool]:
+        """The same; memories are looked at before a session's first request, so that its prompt finds them known."""
+        if not session.view.system and TOOL in tools:
+            await asyncio.to_thread(self._look)
+        return tools
+
+    def services(self, session: Session, others: Mapping[str, object]) -> Mapping[str, object]:
+        return {"memory": self.access_of(session), "sessions": self._past_of(session)}
+
+    # ------------------------------------------------------------------ the prompt
+
+    def prompt_section(self, place: PromptSpace) -> Section | None:
+        settings, memories = self._bench.settings, self._bench.memories
+        if TOOL not in place.tools or not settings.memory:
+            return None
+        tokens = int(min(place.room, place.window * SHARE))
+        trusted = bool(settings.trust_all or self._bench.project.trusted)
+        guidelines, problem = read_guidelines(settings.memory_guidelines, self._bench.project, trusted=trusted)
+        rules = standing_rules(memories.stores(), min(RULE_TOKENS, tokens // 2))
+        indexes, told = self._indexes(trusted)
+        text, line = memory_section(
+            indexes, tokens, earlier=PAST in place.tools and trusted, guidelines=guidelines, rules=rules
+        )
+        return Section(text, (*told, problem, line), tuple(rule.path for rule in rules) if RULES in text else ())
+
+    def prompt_due(self, session: Session, tools: Mapping[str, Tool]) -> str:
+        return "memory is on" if TOOL in tools and not _has_tool(session) else ""
+
+    def _indexes(self, trusted: bool) -> tuple[dict[str, str], list[str]]:
+        """The index of each scope, and what is to be told of one that cannot be read."""
+        found: dict[str, str] = {}
+        told: list[str] = []
+        for scope in ("project", "user"):
+            try:
+                found[scope] = self._bench.memories.store(scope).index.loaded()
+            except AgentError as problem:
+                if scope == "user" or trusted:  # of an untrusted project one line speaks already
+                    told.append(f"{scope} memory is left out: {problem}")
+        return found, told
+
+    def _look(self) -> None:
+        for store in self._bench.memories.stores().values():
+            store.list()
+
+    # ------------------------------------------------------------------ turns
+
+    @asynccontextmanager
+    async def turn(self, turn: Turn) -> AsyncIterator[None]:
+        if not turn.aside:
+            self.extracting.begins(turn.session)
+        if ignores_memory(turn.said):
+            turn.put_before(IGNORED)
+        with self.recalling.turn(turn.session, turn.text, turn.workspace, turn.model):
+            yield
+
+    def after_turn(self, turn: Turn) -> None:
+        self.extracting.ended(turn.session, turn.workspace, turn.session.surface)
+        self.dreaming.after(turn.main, turn.model, turn.session)
+
+    async def beside(self, session: Session) -> Beside | None:
+        return await self.extracting.beside(session)
+
+    async def behind(self, session: Session) -> None:
+        self.extracting.after(session)
+
+    # ------------------------------------------------------------------ the end
+
+    def session_closed(self, session: Session) -> bool:
+        return self.extracting.take_over(session)
+
+    def release(self, folder: Path) -> None:
+        self.extracting.release(folder)
+
+    def close(self) -> None:
+        self.dreaming.close()
+        self.extracting.close()
+
+    def closed(self) -> None:
+        self.recalling.close()
+
+    # ------------------------------------------------------------------ what tools and work may touch
+
+    def access_of(self, session: Session) -> MemoryAccess:
+        """The memories as work of a session touches them, see `MemoryAccess`."""
+        return MemoryAccess(
+            self._bench.memories,
+            by="agent",
+            record=session.record,
+            ground=session.folded(ProvenanceIndex),
+            session=session.journal.session,
+            turn=lambda: len(session.history.turns),
+            notice=self._bench.notice,
+            check=lambda words, told: self.recalling.choosing.check(session, words, told),
+        )
+
+    def _past_of(self, session: Session) -> PastSessions | None:
+        """The project's sessions as a session's agent searches them; None when they come from elsewhere."""
+        settings, project = self._bench.settings, self._bench.project
+        every = settings.trust_all or project.trusted
+        if not every and not project.elsewhere:
+            return None
+
+        def folders() -> Iterable[Path]:
+            return (folder for folder in project.session_folders() if every or project.owns(folder))
+
+        def redact(text: str) -> str:
+            return redacted(text)[0] if settings.redact_secrets else text
+
+        cache = project.state / "cache" / CACHE
+        return PastSessions(folders, cache, session.journal.folder, redact)
+
+
+def _has_tool(session: Session) -> bool:
+    """Whether the session's system prompt has the memory tool; one that began while memory was off has not."""
+    return any(tool["name"] == TOOL for tool in session.view.tools)

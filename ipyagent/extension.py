@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 FULL = "ipyagent"
 _AHEAD = (
-    "anthropic", "ipyagent.loop.session", "ipyagent.assembly.workbench", "ipyagent.agent", "ipywidgets", "anywidget",
+    "anthropic", "ipyagent.loop.session", "ipyagent.assembly.workbench", "ipyagent.agent", "ipyagent.parts:built_in",
+    "ipywidgets", "anywidget",
     "httpcore2", "anyio._backends._asyncio", "opentelemetry.propagate", "markdown_it", "ipyagent.ui.static",
     "ipyagent.commands.agent", "ipyagent.commands.context", "ipyagent.commands.surface", "ipyagent.commands.cells",
     "ipyagent.commands.rollback", "ipyagent.remembering.taking_back", "ipyagent.ui.panel:panel_class",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -313,22 +314,29 @@ class Parts:
         return tuple(state for part in self._parts for state in part.states)
 
 
+@cache
+def built_in() -> Mapping[str, Maker]:
+    """Ours by name, imported."""
+    found: dict[str, Maker] = {}
+    for name, where in BUILT_IN.items():
+        module, _, attribute = where.partition(":")
+        found[name] = getattr(import_module(module), attribute)
+    return found
+
+
 def known_parts(without: Iterable[str], notice: Callable[[str], None]) -> dict[str, Maker]:
     """Ours and those of other packages but for the names in `without`; what is wrong with one is said to `notice`."""
-    left, found = set(without), dict[str, Maker]()
-    for name, where in BUILT_IN.items():
-        if name not in left:
-            module, _, attribute = where.partition(":")
-            found[name] = getattr(import_module(module), attribute)
+    left = set(without)
+    found = {name: make for name, make in built_in().items() if name not in left}
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
         told = f"entry point {point.name} = {point.value}"
         if point.name in BUILT_IN or point.name in found:
-            notice(f"{told}: there is a part {point.name!r} already")
+            notice(f"{told}: there is a part {point.name!r} already; pip uninstall its package, or rename it")
         elif point.name not in left:
             try:
                 found[point.name] = point.load()
             except Exception as problem:  # noqa: BLE001 - foreign module code may raise anything; it is reported
-                notice(f"{told}: {type(problem).__name__}: {problem}")
+                notice(f"{told}: {type(problem).__name__}: {problem}; IPyAgent.without leaves it out")
     if unknown := sorted(left - {*BUILT_IN, *(point.name for point in entry_points(group=GROUP))}):
         notice(f"IPyAgent.without names no part: {', '.join(unknown)}; there are {', '.join(BUILT_IN)}")
     return found
@@ -343,7 +351,8 @@ def make_parts(makers: Iterable[Maker], host: Any) -> Parts:
         except Exception as problem:
             if getattr(make, "__module__", "").startswith("ipyagent."):
                 raise
-            host.notice(f"the part {getattr(make, '__name__', make)} was left out: {type(problem).__name__}: {problem}")
+            which, why = getattr(make, "__name__", make), f"{type(problem).__name__}: {problem}"
+            host.notice(f"the part {which} was left out: {why}; IPyAgent.without leaves it out for good")
             continue
         made.append(part)
     return Parts(made)

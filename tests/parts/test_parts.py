@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from compact_room import CompactRoom, compact_room, words
-from ipyagent.kernel.shell import make_shell
 from rooms import MODEL
 
 from ipyagent import IPyAgent
@@ -20,6 +19,7 @@ from ipyagent.errors import UsageError
 from ipyagent.extension import Extension
 from ipyagent.journal.events import Compacted, PartEvent, ToolReturned, TurnEnded
 from ipyagent.journal.view import ContextView
+from ipyagent.kernel.scope import make_shell
 from ipyagent.parts import BUILT_IN
 from ipyagent.practice.replies import text, tool
 from ipyagent.tools.catalogue import told_of
@@ -35,9 +35,9 @@ TOOLS = {
     "subagents": {"agent"},
     "messages": {"send_message"},
 }
-COMMANDS = {"memory": "memory", "skills": "skills", "subagents": "children", "messages": "messages"}
+COMMANDS = {"memory": "memory", "skills": "skills", "subagents": "subagents", "messages": "messages"}
 COMMANDS |= {"mcp": "mcp", "pins": "pin"}
-TABS = {"memory": "memory", "skills": "skills", "subagents": "children"}
+TABS = {"memory": "memory", "skills": "skills", "subagents": "subagents"}
 
 
 @pytest.fixture

@@ -167,7 +167,8 @@ def doctor_lines(memories: MemoryStores, *, mend: bool) -> list[str]:
 
 def _found(finding: IndexFinding) -> str:
     place = f" (line {finding.line})" if finding.line else ""
-    return one_line(f"{finding.kind}: {finding.name}{': ' if finding.name else ''}{finding.text}{place}")
+    told = finding.text if finding.name in finding.text else f"{finding.name}: {finding.text}"
+    return one_line(f"{finding.kind}: {told}{place}")
 
 
 def stats_lines(agent: Agent, access: MemoryAccess) -> list[str]:

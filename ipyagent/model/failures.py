@@ -75,7 +75,7 @@ TYPES = {
     "overloaded_error": 529,
 }  # fmt: skip
 """The API's own names of errors, with the status that each has."""
-LASTING = (_TOO_LONG, _SPENT, _NO_MODEL, _NO_TOOLS)
+LASTING = (_TOO_LONG, _SPENT, _NO_MODEL, _NO_TOOLS, _WANTS_BACK)
 """What the same request will meet again, although some servers say it with a status of passing trouble."""
 
 
@@ -131,10 +131,12 @@ def failure(refusal: ApiErrorInfo, *, model: str, base_url: str) -> ModelError:
     if status == 404 and ("model" in lowered or model.lower() in lowered):
         return made(UnknownModel, f"{base_url} does not know {model!r} ({text}): choose one with %agent model NAME{at}")
     if status in (404, 405):
+        hint = "check ANTHROPIC_BASE_URL, it is the server's address without /v1"
+        if "/v1" not in base_url:
+            hint = "check ANTHROPIC_BASE_URL; a server that has only OpenAI's API needs a LiteLLM proxy before it"
         return made(
             NoSuchPath,
-            f"there is no Messages API at {base_url} (status {status}: {text}): check ANTHROPIC_BASE_URL, "
-            f"it is the server's address without /v1{at}",
+            f"there is no Messages API at {base_url} (status {status}: {text}): {hint}{at}",
         )
     if refusal.type == "exceed_context_size_error" or _TOO_LONG.search(lowered):
         return made(

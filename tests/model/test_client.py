@@ -278,6 +278,7 @@ def test_a_login_page_is_told_from_an_answer() -> None:
         ({"error": "No models loaded. Please load a model in the developer page."}, ModelError, "load a model in the"),
         ({"error": "Unexpected endpoint or method. (POST /v1/messages)"}, NoSuchPath, "no Messages API"),
         ({"error": {"message": "llama does not support tools"}}, ModelError, "choose a model that can call them"),
+        ({"error": {"message": "Function call is missing a thought_signature"}}, BadRequest, "another model with"),
         ({"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}, PromptTooLong, "%agent new"),
         ({"error": {"message": "something else"}}, BadRequest, "something else"),
     ],

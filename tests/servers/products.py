@@ -244,6 +244,8 @@ class LMStudio(Product):
             "was provided.", "type": "invalid_request_error", "code": "invalid_api_key"}})  # fmt: skip
     no_model = (400, {"error": "No models loaded. Please load a model in the developer page or use the 'lms load' "
                 "command."})  # fmt: skip
+    no_tools = (500, {"type": "error", "error": {"type": "api_error", "message": "Engine protocol predict request "
+                "returned 400: Failed to initialize samplers: failed to parse grammar"}})  # fmt: skip
     other_model = (404, {"error": {"message": 'Invalid model identifier "main-model". Please specify a valid '
                    "downloaded model.", "type": "invalid_request_error", "param": "model",
                    "code": "model_not_found"}})  # fmt: skip

@@ -348,6 +348,14 @@ class IPyAgent(Configurable):
             self.said.add(name)
         self.observe(self._on_change)
 
+    @property
+    def model_words(self) -> str:
+        """Which model requests go to, as far as that is known without asking anybody: "claude-sonnet-5-5", "the only
+        model of http://localhost:11434"."""
+        address = self.base_url or os.environ.get("ANTHROPIC_BASE_URL", "")
+        name = self.model or os.environ.get("ANTHROPIC_MODEL", "") or self.served.get(address, "")
+        return name or (f"the only model of {address}" if address else DEFAULT_MODEL)
+
     @validate("server_tools")
     def _check_server_tools(self, proposal: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The tools with their options, each a table; raises TraitError."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ipyagent.cells import CellTransformer, literal
-from ipyagent.config import DEFAULT_MODEL
 from ipyagent.errors import AgentError
 from ipyagent.extension import Extension
 from ipyagent.kernel.thread import keep_logs_apart
@@ -78,15 +76,8 @@ class Magics(Extension):
         memories = self._memory_names if "memory" in own else None
         self._completions = Completions(self.shell, self.names, memories, self._skill_names, self._command_names)
         self._completions.register()
-        _say(f"{self._model_words()}, mode {self.settings.mode}; %{self.names[-1]} help lists the commands")
-
-    def _model_words(self) -> str:
-        """Which model requests go to, as far as that is known without asking anybody."""
-        address = self.settings.base_url or os.environ.get("ANTHROPIC_BASE_URL", "")
-        name = self.settings.model or os.environ.get("ANTHROPIC_MODEL", "")
-        if name or not address:
-            return f"model {name or DEFAULT_MODEL}"
-        return f"the model of {address}"
+        words = f"model: {self.settings.model_words}, mode {self.settings.mode}"
+        _say(f"{words}; %{self.names[-1]} help lists the commands")
 
     def unload(self) -> None:
         """Take everything back and let go of the session."""

@@ -263,15 +263,15 @@ def _told(session: Session, seen: _Watcher, made: Compacted, words: str) -> str:
     # what else ended meanwhile, the notes say, is not what this cost
     spent = [event for event in seen.events if isinstance(event, ForkEnded) and event.purpose == PURPOSE]
     costs = [event.cost for event in spent]
-    price = "no model call" if not spent else "price not known"
+    price = "it cost no model call" if not spent else "what it cost is not known"
     if spent and None not in costs:
-        price = f"${sum(cost or 0.0 for cost in costs):.4f}"
+        price = f"it cost ${sum(cost or 0.0 for cost in costs):.4f}"
     if spent and session.info.model == "practice":
         would = sum(cost_of(LESSON_MODEL, event.usage) or 0.0 for event in spent)
-        price = f"nothing (on {LESSON_MODEL} it would be ${would:.4f})"
+        price = f"it cost nothing (on {LESSON_MODEL} it would be ${would:.4f})"
     lines = [
         f"compacted {words} ({made.method}): {made.tokens_before:,} → {made.tokens_after:,} tokens"
-        f"{_reads(session, made)}; it cost {price}{paid_back_words(made.paid_back)}"
+        f"{_reads(session, made)}; {price}{paid_back_words(made.paid_back)}"
     ]
     request = " and your newest request" if session.history.request is not None else ""
     stayed = [f"system prompt, tools{request}", *made.restored]

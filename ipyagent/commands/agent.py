@@ -186,7 +186,7 @@ def _model(extension: Extension, rest: str) -> str:
         if any(character.isspace() for character in rest) and not rest.startswith("local:"):
             raise UsageError(f"a model's name has no spaces: {rest!r}")
         extension.settings.model = rest
-    return f"requests go to {agent.model}"
+    return f"requests go to {agent.settings.model_words}"
 
 
 def _mode(extension: Extension, rest: str) -> str:

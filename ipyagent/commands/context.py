@@ -183,7 +183,7 @@ def counted(number: int, what: str) -> str:
 
 def summary(agent: Agent) -> str:
     """Session, model, mode, window and cost in a few lines."""
-    lines = [f"ipyagent {__version__} · model {agent.model} · mode {agent.settings.mode}"]
+    lines = [f"ipyagent {__version__} · model: {agent.settings.model_words} · mode {agent.settings.mode}"]
     session = agent.session
     if session is None:
         stored = len(agent.sessions.stored())

@@ -15,7 +15,7 @@ import pytest
 from model_room import MODEL, answers, model_at, odd_server, request
 
 from ipyagent import Agent, IPyAgent
-from ipyagent.commands.context import report
+from ipyagent.commands.context import report, summary
 from ipyagent.commands.doctor import doctor
 from ipyagent.journal.events import UsageReported
 from ipyagent.model.prices import price_of
@@ -107,8 +107,10 @@ def test_a_server_without_a_model_chosen_is_used_with_its_own_and_costs_no_list_
         settings = IPyAgent(environ={}, trust_all=True, extraction=False, layer_notes=False, recall=False)
         agent = Agent(settings=settings, folder=tmp_path)
         assert "window and price are known then" in doctor(agent, None)[0]
+        assert f"model: the only model of {url} · mode" in summary(agent)
         assert agent.run_sync("hello").text == "ok"
         assert agent.model == LLAMA["id"]
+        assert f"model: {LLAMA['id']} · mode" in summary(agent)
         assert [line for line in agent.notices if "the server has one model" in line and LLAMA["id"] in line]
         assert "of 16,384 tokens" in report(agent, [])
         assert "no price known for the model" in report(agent, [])

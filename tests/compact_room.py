@@ -132,8 +132,6 @@ class CompactRoom:
 def compact_room(place: Path, **server: Any) -> Iterator[CompactRoom]:
     """A room in `place`; agents and server end with it."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("AUTH_TOKEN", "BASE_URL", "MODEL", "CUSTOM_HEADERS", "PROFILE"):
-            patch.delenv(f"ANTHROPIC_{name}", raising=False)
         patch.setenv("ANTHROPIC_API_KEY", KEY)
         patch.setenv("IPYAGENT_HOME", str(place / "home"))
         made = CompactRoom(place, **server)

@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ def pytest_configure() -> None:
     """A shell's background job is born with SIGINT ignored; the tests send it to themselves and their children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # no test touches what the user has in the home directory
+    # no test touches what the user has in the home directory, nor a real server
+    for name in [name for name in os.environ if name.startswith("ANTHROPIC_")]:
+        del os.environ[name]
     os.environ["IPYAGENT_HOME"] = tempfile.mkdtemp(prefix="ipyagent-tests-")
 
 
@@ -44,6 +47,14 @@ def kernel() -> Iterator[Any]:
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment with a key and a home of its own; the folder of the test."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-api03-Zq7XkV2m9TfLw4Rb8NcYh3Jd6Gs1Pu5E")
+    monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
+    return tmp_path
 
 
 @pytest.fixture(autouse=True)

@@ -124,8 +124,6 @@ class ExtractRoom:
 def extract_room(place: Path) -> Iterator[ExtractRoom]:
     """A room in `place`, with a key and a home of its own; nothing it asked for was refused."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("AUTH_TOKEN", "BASE_URL", "MODEL"):
-            patch.delenv(f"ANTHROPIC_{name}", raising=False)
         patch.setenv("ANTHROPIC_API_KEY", KEY)
         patch.setenv("IPYAGENT_HOME", str(place / "home"))
         room = ExtractRoom(place)

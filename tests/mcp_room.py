@@ -134,8 +134,6 @@ def server() -> Iterator[PracticeServer]:
 
 @pytest.fixture
 def mcp_room(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[McpRoom]:
-    for name in ("AUTH_TOKEN", "BASE_URL", "MODEL"):
-        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
     room = McpRoom(tmp_path, server)

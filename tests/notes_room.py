@@ -132,8 +132,6 @@ class NotesRoom:
 def notes_room(place: Path) -> Iterator[NotesRoom]:
     """A room in `place`, with a key and a home of its own; nothing it asked for was refused."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("AUTH_TOKEN", "BASE_URL", "MODEL"):
-            patch.delenv(f"ANTHROPIC_{name}", raising=False)
         patch.setenv("ANTHROPIC_API_KEY", KEY)
         patch.setenv("IPYAGENT_HOME", str(place / "home"))
         room = NotesRoom(place)

@@ -37,8 +37,6 @@ def server() -> Iterator[PracticeServer]:
 
 @pytest.fixture
 def make(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    for name in ("AUTH_TOKEN", "BASE_URL", "MODEL"):
-        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
     made: list[Agent] = []

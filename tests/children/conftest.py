@@ -5,17 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from family_rig import KEY, FamilyRig
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An environment with a key and nothing else of the user's."""
-    for name in ("AUTH_TOKEN", "BASE_URL", "MODEL", "CUSTOM_HEADERS", "PROFILE"):
-        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
-    return tmp_path
+from family_rig import FamilyRig
 
 
 @pytest.fixture

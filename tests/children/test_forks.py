@@ -34,6 +34,7 @@ def long_read(rig: FamilyRig, tokens: int) -> None:
     rig.turn(f"read the long text\n{words}")
 
 
+@pytest.mark.slow
 def test_siblings_are_equal_to_the_byte_and_read_from_the_cache(make_rig: Make) -> None:
     rig = make_rig(subagents_at_once=20)
     relay = Relay(rig.server.url)

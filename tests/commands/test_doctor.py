@@ -91,8 +91,6 @@ def checks(folder: Path, **settings: object) -> dict[str, tuple[str, str]]:
 def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IPYAGENT_HOME", str(tmp_path_factory.mktemp("home")))
-        for name in ("AUTH_TOKEN", "API_KEY", "BASE_URL", "MODEL", "PROFILE"):
-            patch.delenv(f"ANTHROPIC_{name}", raising=False)
         yield
 
 

@@ -37,8 +37,6 @@ BIG = "print('\\n'.join(f'line {n} of the log' for n in range(20_000)))"
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Rig]]:
-    for name in ("AUTH_TOKEN", "BASE_URL", "MODEL", "CUSTOM_HEADERS", "PROFILE"):
-        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
     made: list[Rig] = []

@@ -79,8 +79,6 @@ def script(dice: random.Random) -> list[Reply]:
 def test_no_random_session_is_refused_anything(
     seed: int, tmp_path: Path, talk: Talk, server: PracticeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("AUTH_TOKEN", "BASE_URL", "MODEL"):
-        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
     monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
     decided: set[type] = set()

@@ -19,8 +19,6 @@ from ipyagent.practice.server import PracticeServer
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory: a folder that nobody has used, with a home beside it and no key."""
-    for name in ("AUTH_TOKEN", "API_KEY", "BASE_URL", "MODEL"):
-        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
     monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     folder = tmp_path / "project"

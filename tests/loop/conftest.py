@@ -5,19 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_rig import KEY, Rig
+from loop_rig import Rig
 
 from ipyagent.practice.server import PracticeServer
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An environment with a key and nothing else of the user's."""
-    for name in ("AUTH_TOKEN", "BASE_URL", "MODEL", "CUSTOM_HEADERS", "PROFILE"):
-        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
-    return tmp_path
 
 
 @pytest.fixture

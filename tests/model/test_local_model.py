@@ -51,8 +51,6 @@ def threads() -> int:
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
-    for name in ("API_KEY", "AUTH_TOKEN", "BASE_URL", "MODEL"):
-        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
     made: list[Agent] = []
 
     def build(**settings: Any) -> Agent:

@@ -100,8 +100,6 @@ def test_a_server_without_a_model_chosen_is_used_with_its_own_and_costs_no_list_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
-    for name in ("API_KEY", "AUTH_TOKEN", "MODEL"):
-        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
     with serving(LLAMA) as url:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         settings = IPyAgent(environ={}, trust_all=True, extraction=False, layer_notes=False, recall=False)

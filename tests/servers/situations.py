@@ -127,8 +127,6 @@ def results(count: int, number: int) -> list[Reply]:
 @contextmanager
 def room(product: Product, folder: Path, *, settings: dict[str, Any] | None = None, **server: Any) -> Iterator[Room]:
     with pytest.MonkeyPatch.context() as patch, serving(product, **server) as running:
-        for name in ("AUTH_TOKEN", "BASE_URL", "MODEL", "CUSTOM_HEADERS", "PROFILE"):
-            patch.delenv(f"ANTHROPIC_{name}", raising=False)
         patch.setenv("ANTHROPIC_API_KEY", KEY)
         patch.setenv("IPYAGENT_HOME", str(folder / "home"))
         place = folder / "project"

@@ -141,8 +141,6 @@ def server() -> Iterator[PracticeServer]:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("AUTH_TOKEN", "BASE_URL", "MODEL"):
-        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
     return tmp_path

@@ -56,10 +56,13 @@ _OTHERS = _Others()
 
 
 def keep_logs_apart(cell: object = None) -> None:
-    """See to it that the handlers of the root logger, which are the user's, show no log lines of ours. Called as
-    `pre_run_cell`, too: a cell may have turned logging on."""
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(_OTHERS)  # once, however often
+    """See to it that the user's handlers, of the root logger and of those of the libraries, show no log lines of
+    ours. Called as `pre_run_cell`, too: a cell may have turned logging on."""
+    named = list(logging.root.manager.loggerDict.items())
+    libraries = [logger for name, logger in named if name.partition(".")[0] in LIBRARIES]
+    for logger in (logging.root, *libraries):
+        for handler in getattr(logger, "handlers", ()):  # a placeholder has none
+            handler.addFilter(_OTHERS)  # once, however often
 
 
 T = TypeVar("T")

@@ -47,13 +47,26 @@ def test_the_agents_cell_shows_what_a_plain_cell_shows_and_the_model_is_told(tmp
     assert told["30 warnings"].startswith("f.py:3: UserWarning: careful\n… 29 more times")
 
 
-def test_a_user_who_turns_logging_on_sees_no_line_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+ON = "logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)"
+BY_NAME = """for name in ("anthropic", "anthropic._base_client", "httpx", "httpcore", "httpx2", "httpcore2"):
+    logging.getLogger(name).setLevel(logging.DEBUG)
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("DEBUG:%(name)s:%(message)s"))
+    logging.getLogger(name).addHandler(handler)
+logging.getLogger("mine").setLevel(logging.DEBUG)
+""" + ON
+
+
+@pytest.mark.parametrize("on", [ON, BY_NAME])
+def test_a_user_who_turns_logging_on_sees_no_line_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: str
+) -> None:
     with PracticeServer() as server:
         for name, value in surroundings(server.url, tmp_path).items():
             monkeypatch.setenv(name, value)
         cells = ran(
             [
-                "%load_ext ipyagent\nimport logging, sys\nlogging.basicConfig(level=logging.DEBUG, stream=sys.stdout)",
+                f"%load_ext ipyagent\nimport logging, sys\n{on}",
                 "%%agent\nhello",
                 "logging.getLogger('mine').debug('heard')",
                 "%%agent\nand again",

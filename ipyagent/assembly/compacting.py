@@ -7,10 +7,9 @@ was decided until then is whole. The answer is one or two lines with the figures
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,11 +17,9 @@ from ipyagent.assembly.compact_line import CompactOptions, parse_compact
 from ipyagent.assembly.listening import NullSurface
 from ipyagent.assembly.looking import look
 from ipyagent.assembly.requests import Options
-from ipyagent.assembly.stepping import LayerStepResult, paid_words, step_text, stepped
+from ipyagent.assembly.stepping import LayerStepResult, call_price, paid_words, step_text, stepped, usage_of
 from ipyagent.assembly.wiring import endpoint_of, model_of
 from ipyagent.context.archive import left_ranges
-from ipyagent.context.clear_results import TTL
-from ipyagent.context.gaps import shortened
 from ipyagent.context.policy import paid_back_words
 from ipyagent.context.ranges import Range, whole_turns
 from ipyagent.context.summarize import PURPOSE, TOO_LITTLE
@@ -37,11 +34,8 @@ from ipyagent.journal.events import (
     LayerFailed,
     TurnCollapsed,
     TurnsRemoved,
-    Usage,
 )
 from ipyagent.journal.protocols import ForkOrder
-from ipyagent.journal.rewriting import same_until
-from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.loop.layers import Engine
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
@@ -151,7 +145,7 @@ class CompactCommand:
             said = [word for word in words if not any(word != other and other.startswith(word) for other in words)]
             why = ("; ".join(word.removeprefix(TOO_LITTLE) for word in said) or NO_LAYER) + paid_words(session)
             raise CompactionFailed(f"nothing was compacted: {why}; %context shows what fills the window")
-        return _told(session, seen, made, _turns(wanted, len(session.history.turns)))
+        return _told(session, seen, made)
 
     def _over_limit(self) -> str:
         """Why no call may be paid for today; "" when it may."""
@@ -215,8 +209,7 @@ class CompactCommand:
         """What a compaction would do, in words and numbers."""
         first, last = _events(session, wanted.start, wanted.upto)
         engine = await self._engine(session, main)
-        words = _turns(wanted, len(session.history.turns))
-        return await forecast(engine, words, instructions=wanted.instructions, first=first, last=last)
+        return await forecast(engine, instructions=wanted.instructions, first=first, last=last)
 
     async def _engine(self, session: Session, main: MainThreadExecutor) -> Engine:
         """The layers, the session being connected as for a turn."""
@@ -258,8 +251,9 @@ class _Watcher(NullSurface):
                 yield event.words
 
 
-def _told(session: Session, seen: _Watcher, made: Compacted, words: str) -> str:
+def _told(session: Session, seen: _Watcher, made: Compacted) -> str:
     """What went, what stayed, figures before and after."""
+    turns = _turns(session, made.first, made.last)
     # what else ended meanwhile, the notes say, is not what this cost
     spent = [event for event in seen.events if isinstance(event, ForkEnded) and event.purpose == PURPOSE]
     costs = [event.cost for event in spent]
@@ -270,7 +264,7 @@ def _told(session: Session, seen: _Watcher, made: Compacted, words: str) -> str:
         would = sum(cost_of(LESSON_MODEL, event.usage) or 0.0 for event in spent)
         price = f"it cost nothing (on {LESSON_MODEL} it would be ${would:.4f})"
     lines = [
-        f"compacted {words} ({made.method}): {made.tokens_before:,} → {made.tokens_after:,} tokens"
+        f"compacted {turns} ({made.method}): {made.tokens_before:,} → {made.tokens_after:,} tokens"
         f"{_reads(session, made)}; {price}{paid_back_words(made.paid_back)}"
     ]
     request = " and your newest request" if session.history.request is not None else ""
@@ -301,15 +295,16 @@ def _decision(session: Session, event: int) -> str:
             what = "the collapse"
         case _:
             return "the clearing of tool results"
-    inside = [n for n, turn in enumerate(session.history.turns, 1) if made.first <= turn.first <= made.last]
+    turns = _turns(session, made.first, made.last)
+    return f"{what} of {turns}" if turns else what
+
+
+def _turns(session: Session, first: int, last: int) -> str:
+    """Which turns begin in a range of events; "" for none."""
+    inside = [number for number, turn in enumerate(session.history.turns, 1) if first <= turn.first <= last]
     if not inside:
-        return what
-    return f"{what} of turn{f's {inside[0]} to' if len(inside) > 1 else ''} {inside[-1]}"
-
-
-def _turns(wanted: CompactOptions, count: int) -> str:
-    first, last = wanted.start or 1, wanted.upto or count
-    return f"turn {first}" if first == last else f"turns {first} to {last}"
+        return ""
+    return f"turn {inside[0]}" if len(inside) == 1 else f"turns {inside[0]} to {inside[-1]}"
 
 
 def _events(session: Session, start: int, upto: int) -> tuple[int, int]:
@@ -326,9 +321,7 @@ def _range(session: Session, start: int, upto: int) -> Range:
 
 
 # ------------------------------------------------------------------ forecast
-# What `%compact` would do now: its layers are asked in the same order, with the same range and wishes. A call for a
-# summary is priced as the provider would bill it: what it can read from its cache, and what is written there anew
-# because it was changed, came since, or was let go of.
+# What `%compact` would do now: its layers are asked in the same order, with the same range and wishes.
 
 
 NO_LAYER = "no layer is on (the settings IPyAgent.layer_…)"
@@ -356,20 +349,21 @@ async def foreseen(
     raise CompactionFailed(f"nothing would be compacted: {said}; %context shows what fills the window")
 
 
-async def forecast(engine: Engine, words: str, *, instructions: str = "", first: int = 0, last: int = 0) -> str:
-    """The same in two lines; the user calls the range `words`."""
+async def forecast(engine: Engine, *, instructions: str = "", first: int = 0, last: int = 0) -> str:
+    """The same in two lines, with the turns that would go."""
     made = await foreseen(engine, instructions=instructions, first=first, last=last)
     if isinstance(made, ForkOrder):
-        return _called(engine.session, made, words, first, last)
+        return _called(engine.session, made, first, last)
     kept = ["what follows the notes"] if made.method == "notes" else []
+    turns = _turns(engine.session, made.first, made.last)
     stay = ", ".join(["system prompt, tools and your newest request", *kept, *made.restored])
     return (
-        f"would compact {words} ({made.method}): {made.tokens_before:,} → about {made.tokens_after:,} tokens, "
+        f"would compact {turns} ({made.method}): {made.tokens_before:,} → about {made.tokens_after:,} tokens, "
         f"no model call\nstill there: {stay}; nothing was done"
     )
 
 
-def _called(session: Session, order: ForkOrder, words: str, first: int, last: int) -> str:
+def _called(session: Session, order: ForkOrder, first: int, last: int) -> str:
     """The model, or the provider by itself, would be asked for a summary."""
     view = session.view
     gone = whole_turns(view, [turn.first for turn in session.history.turns], first, last)
@@ -378,51 +372,7 @@ def _called(session: Session, order: ForkOrder, words: str, first: int, last: in
     who = "have the provider summarise" if order.by_server else "summarise"
     usage = usage_of(session, order)
     return (
-        f"would {who} {words}, about {goes:,} of {before:,} tokens, in one model call{_price(session, usage)}\n"
+        f"would {who} {_turns(session, gone.first, gone.last)}, about {goes:,} of {before:,} tokens, in one model call"
+        f"{call_price(session, usage)}\n"
         f"{max(0, before - goes):,} tokens stay as they are, your newest request stays word for word; nothing was done"
     )
-
-
-def _price(session: Session, usage: Usage) -> str:
-    practice = session.info.model == "practice"
-    cost = cost_of(LESSON_MODEL if practice else session.info.model, usage, server=session.info.server)
-    if not cost:
-        return ""
-    how = f"{usage.cache_read:,} tokens read from the cache, {usage.cache_write:,} written to it"
-    how += f", {usage.input:,} beside it" if usage.input else ""
-    how = how if session.setting("prompt_cache") else "the cache is off"
-    if practice:
-        return f", which costs nothing (on {LESSON_MODEL} it would be about ${cost:.4f}: {how}; and its answer)"
-    return f", about ${cost:.4f} ({how}) and its answer"
-
-
-def usage_of(session: Session, order: ForkOrder) -> Usage:
-    """What the provider would count for the prompt of a fork, as far as we can tell; `output` is not known."""
-    view, ttl = session.view, session.setting("cache_ttl")
-    lifetime = TTL[ttl] - max(0.0, time.time() - session.history.said_at)
-    whole = view.messages
-    messages = shortened(whole, order)
-    held = view.held(len(whole), lifetime)
-    if messages is not whole:
-        held = min(held, same_until(messages, whole))
-    left_out = sum(map(_tokens, whole)) - sum(map(_tokens, messages))
-    prompt = view.count().tokens - view.scaled(left_out)
-    rest = view.scaled(sum(map(_tokens, messages[held:])))
-    if order.by_server and any(edit.cleared for edit in session.history.server_edits.values()):
-        # the provider summarises all that it had left out, too: that is in no prompt that it has cached
-        rest = round(view.calibration.factor * sum(map(_tokens, messages)))
-        prompt = round(view.calibration.factor * view.head_tokens) + rest
-    rest = rest if view.can_read(lifetime) else prompt
-    said = estimate_text(order.directive)
-    if not session.setting("prompt_cache"):
-        return Usage(input=prompt + said)
-    new, once = min(rest, prompt), order.permit is None or order.enough is not None
-    written = new + said if order.by_server or not once else 0  # one request marks nothing for others to read
-    return Usage(
-        input=0 if written else new + said, cache_read=prompt - new, cache_write=written,
-        cache_write_1h=written if ttl == "1h" else 0,
-    )
-
-
-def _tokens(message: dict[str, Any]) -> int:
-    return estimate_blocks(message["content"])

@@ -17,6 +17,7 @@ import msgspec
 
 from ipyagent.assembly.looking import look
 from ipyagent.context.clear_results import TTL
+from ipyagent.context.gaps import shortened
 from ipyagent.context.summarize import PURPOSE
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.events import (
@@ -30,11 +31,12 @@ from ipyagent.journal.events import (
     Usage,
 )
 from ipyagent.journal.protocols import ForkOrder, Layer, LayerContext, Moment, Rates, WindowState
-from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.journal.rewriting import same_until
+from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.journal.view import ContextView
 from ipyagent.loop.layers import Engine, bound_to, known_layers
 from ipyagent.loop.session import Session
-from ipyagent.model.prices import LESSON_MODEL, cost_of
+from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 from ipyagent.reports.shares import SOURCES, Shares
 
 DECISIONS = (ResultsCleared, TurnCollapsed, Compacted)
@@ -77,6 +79,8 @@ class LayerPreview(msgspec.Struct, frozen=True, kw_only=True):
     calls: bool = False
     words: str = ""
     made: tuple[Event, ...] = ()
+    order: ForkOrder | None = None
+    """What it would ask the model for."""
 
 
 class LayerStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +96,8 @@ class LayerStep(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
     calls: bool = False
     event: int = 0
+    ahead: str = ""
+    """What a call that was not made would cost, as the end of a sentence."""
 
 
 class LayerStepResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,7 +205,7 @@ async def _rung(asked: _Look) -> LayerPreview:
     name = asked.layer.name
     made = await look(asked.layer, asked.now)
     if isinstance(made, ForkOrder):
-        return LayerPreview(layer=name, acts=True, calls=True)
+        return LayerPreview(layer=name, acts=True, calls=True, order=made)
     acts = any(isinstance(event, DECISIONS) for event in made)
     words = _words(made)
     if name == "notes" and not acts:
@@ -234,7 +240,10 @@ def look_ahead(engine: Engine, rung: LayerPreview) -> LayerStep:
     """What the rung's layer would do, as a step that is not done."""
     session, view = engine.session, engine.session.view
     if rung.calls:
-        return LayerStep(layer=rung.layer, done=False, before=Shares().of(view), after=None, price=None, calls=True)
+        ahead = call_price(session, usage_of(session, rung.order)) if rung.order is not None else ""
+        return LayerStep(
+            layer=rung.layer, done=False, before=Shares().of(view), after=None, price=None, calls=True, ahead=ahead
+        )
     after = ContextView.of(session.journal.read())
     for number, decision in enumerate(rung.made, session.journal.last + 1):
         after.apply(msgspec.structs.replace(decision, id=number))
@@ -313,6 +322,59 @@ class _Before:
         return LayerPrice(written=written, saved=saved, rates=rates, usage=usage, call=call, rehearsed=practice)
 
 
+# ------------------------------------------------------------------ a call
+# It is priced as the provider would bill it: what it can read from its cache, and what is written there anew because
+# it was changed, came since, or was let go of.
+
+
+def call_price(session: Session, usage: Usage) -> str:
+    """What a call for a summary would cost, as the end of a sentence; "" when nothing is known or to be paid."""
+    practice = session.info.model == "practice"
+    cost = cost_of(LESSON_MODEL if practice else session.info.model, usage, server=session.info.server)
+    if not cost:
+        return ""
+    how = f"{usage.cache_read:,} tokens read from the cache, {usage.cache_write:,} written to it"
+    how += f", {usage.input:,} beside it" if usage.input else ""
+    how = how if session.setting("prompt_cache") else "the cache is off"
+    each = rates_of(LESSON_MODEL if practice else session.info.model, prompt=usage.prompt, server=session.info.server)
+    answer = f"and its answer, ${1_000 * each.output:.4f} for 1,000 tokens"
+    if practice:
+        return f", which costs nothing (on {LESSON_MODEL} it would be about ${cost:.4f}: {how}; {answer})"
+    return f", about ${cost:.4f} ({how}) {answer}"
+
+
+def usage_of(session: Session, order: ForkOrder) -> Usage:
+    """What the provider would count for the prompt of a fork, as far as we can tell; `output` is not known."""
+    view, ttl = session.view, session.setting("cache_ttl")
+    lifetime = TTL[ttl] - max(0.0, time.time() - session.history.said_at)
+    whole = view.messages
+    messages = shortened(whole, order)
+    held = view.held(len(whole), lifetime)
+    if messages is not whole:
+        held = min(held, same_until(messages, whole))
+    left_out = sum(map(_tokens, whole)) - sum(map(_tokens, messages))
+    prompt = view.count().tokens - view.scaled(left_out)
+    rest = view.scaled(sum(map(_tokens, messages[held:])))
+    if order.by_server and any(edit.cleared for edit in session.history.server_edits.values()):
+        # the provider summarises all that it had left out, too: that is in no prompt that it has cached
+        rest = round(view.calibration.factor * sum(map(_tokens, messages)))
+        prompt = round(view.calibration.factor * view.head_tokens) + rest
+    rest = rest if view.can_read(lifetime) else prompt
+    said = estimate_text(order.directive)
+    if not session.setting("prompt_cache"):
+        return Usage(input=prompt + said)
+    new, once = min(rest, prompt), order.permit is None or order.enough is not None
+    written = new + said if order.by_server or not once else 0  # one request marks nothing for others to read
+    return Usage(
+        input=0 if written else new + said, cache_read=prompt - new, cache_write=written,
+        cache_write_1h=written if ttl == "1h" else 0,
+    )
+
+
+def _tokens(message: dict[str, Any]) -> int:
+    return estimate_blocks(message["content"])
+
+
 # ------------------------------------------------------------------ in words
 
 NAMES = {
@@ -378,10 +440,9 @@ def price_words(step: LayerStep) -> str:
     """The arithmetic of the step as a sentence or two."""
     price = step.price
     if price is None:
-        return (
-            "Price: the call reads the conversation, mostly from the cache, and writes a summary. How large that is, "
-            "and what it saves, is known afterwards."
-        )
+        ahead = step.ahead.removeprefix(", ") or "the call reads the conversation and writes a summary"
+        ahead = ahead.removeprefix("which costs ")
+        return f"Price: {ahead}. How large the summary is, and what it saves, is known afterwards."
     known = bool(price.rates.input)
     return " ".join(["Price:", *_call(price), _written(price, known), _saved(price, known)])
 

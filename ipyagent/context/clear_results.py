@@ -21,6 +21,7 @@ from ipyagent.context.thresholds import near_threshold
 from ipyagent.journal.events import Event, LayerDecision, ResultsCleared
 from ipyagent.journal.protocols import LayerContext, Moment
 from ipyagent.journal.spots import ToolResultRef
+from ipyagent.journal.stored import FOLDER
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import ContextView
 
@@ -35,6 +36,10 @@ WORTH = 3 * LEFT
 the tool once more would cost a request."""
 RECENT_ERRORS = 3
 """An error among so many newest results is what the model is working on."""
+RECENT_FETCHES = 12
+"""What the running turn has fetched back among so many newest results, the model has fetched because it needs it."""
+KEPT_IN = (f"{FOLDER}/", "_agent[")
+"""How a call names what is kept: by its file, or by its handle in python."""
 MOST_CUTS = 40
 """Places that are weighed: with more results than that, every few places are near enough: 2.5 % of them."""
 TTL = {"5m": 300.0, "1h": 3600.0}
@@ -92,6 +97,7 @@ def candidates(now: LayerContext, results: list[ToolResultRef], *, keep: int) ->
     last = len(results) - keep
     unseen = len(now.view.messages) - 1 if now.view.messages[-1:] and now.view.messages[-1]["role"] == "user" else -1
     first_recent = len(results) - RECENT_ERRORS
+    began = now.turn_starts[-1] if now.turn_starts else 0
     return [
         at
         for at, spot in enumerate(results[: max(0, last)])
@@ -102,7 +108,15 @@ def candidates(now: LayerContext, results: list[ToolResultRef], *, keep: int) ->
         and spot.message != unseen
         and not (spot.is_error and at >= first_recent)
         and spot.tokens > LEFT  # counted when it is asked for: last
+        and not (spot.event > began and at >= len(results) - RECENT_FETCHES and _fetched(now, spot))
     ]
+
+
+def _fetched(now: LayerContext, spot: ToolResultRef) -> bool:
+    """Whether the call of a result had one back that had been put into a file, or is kept alive."""
+    said = now.view.messages[spot.message - 1]["content"] if spot.message else ()
+    call = next((block for block in said if block["type"] == "tool_use" and block["id"] == spot.call), None)
+    return call is not None and any(word in str(call["input"]) for word in KEPT_IN)
 
 
 def judge(now: LayerContext, results: list[ToolResultRef], old: list[int], keep: int) -> ClearDecision:

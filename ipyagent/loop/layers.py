@@ -28,6 +28,7 @@ from ipyagent.loop.fork import run_fork
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.keeping import place_of
 from ipyagent.loop.session import Session
+from ipyagent.model.prices import LESSON_MODEL, cost_of
 
 E = TypeVar("E", bound=Event)
 
@@ -247,7 +248,11 @@ class Engine:
 
     @property
     def _so_far(self) -> float | None:
-        """What was paid until now in dollars; None when a price was not known."""
+        """What was paid until now in dollars, on the practice model by the lessons' prices; None when a price was not
+        known."""
+        if self.session.info.model == "practice":
+            paid = self.session.history.spent.get("compaction")
+            return cost_of(LESSON_MODEL, paid.usage) if paid is not None else 0.0
         return self.spent if self._behind else self.session.turn_cost
 
     def _with_price(self, event: Event, paid: float | None, *, anew: bool) -> Event:

@@ -11,7 +11,7 @@ from compact_room import CompactRoom, compact_room, words
 from notes_room import NotesRoom, notes_room
 from rooms import MODEL
 
-from ipyagent import Agent
+from ipyagent import Agent, IPyAgent
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.events import (
     Compacted,
@@ -144,6 +144,48 @@ def test_a_look_ahead_prices_the_call_as_the_server_bills_it(place: CompactRoom)
         agent.compact("--undo")
 
 
+def test_a_look_ahead_names_the_turns_that_then_go(tmp_path: Path) -> None:
+    with notes_room(tmp_path) as room:
+        agent = room.agent()
+        for number in range(12):
+            replies = tool("python", {"code": f"print({words(number, HEAVY)!r})"}), text(f"done {number}")
+            room.turn(agent, f"weigh box {number}: {words(number, HEAVY)}", *replies)
+        dry, done = agent.compact("--dry-run"), agent.compact()
+        (told,) = re.findall(r"would compact (turns 1 to \d+) \(notes\)", dry)
+        assert f"compacted {told} (notes)" in done
+        assert int(told.split()[-1]) < 12, "the newest turns follow the notes"
+    (tmp_path / "b").mkdir()
+    with compact_room(tmp_path / "b") as place:
+        agent = weighed(place, 5)
+        agent.compact("--up-to 3")  # one summary of three turns: none of them goes alone
+        dry, done = agent.compact("--from 2 --up-to 4 --dry-run"), agent.compact("--from 2 --up-to 4")
+        assert "would summarise turns 1 to 4," in dry
+        assert "compacted turns 1 to 4 (summary)" in done
+        assert "the summary of turns 1 to 4" in agent.compact("--undo")
+
+
+def test_a_step_and_a_look_ahead_tell_one_price_also_on_the_practice_model(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n" + "\n".join(f"{n},{n * 37 % 101}" for n in range(300)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
+        settings = IPyAgent(model="practice", mode="auto", trust_all=True, layer_clear_results=False)
+        agent = Agent(settings=settings, folder=tmp_path)
+        try:
+            for said in ("load a.csv", "describe df", "missing values in df", "average b by a", "describe df"):
+                agent.run_sync(said)
+            dry, step = agent.compact("--dry-run"), agent.compact("--step --dry-run")
+            price = re.compile(r"it would be about \$[^)]+\)")
+            assert price.findall(dry) == price.findall(step) != []
+            stepped = agent.compact("--step")
+            agent.compact("--undo")
+            done = agent.compact()
+        finally:
+            agent.close()
+    after = re.compile(r"after (?:about )?([\d,]+) more")
+    requests = [int(after.findall(said)[0].replace(",", "")) for said in (stepped, done)]
+    assert requests[0] == pytest.approx(requests[1], rel=0.25), (stepped, done)
+
+
 def test_under_another_head_nothing_is_read_from_the_cache(place: CompactRoom) -> None:
     agent = weighed(place)
     session = place.session(agent)
@@ -203,9 +245,9 @@ def test_a_look_ahead_says_that_the_notes_would_do_and_they_do(tmp_path: Path) -
             room.turn(agent, f"weigh box {number}: {words(number, HEAVY)}", *replies)
         requests = len(room.server.messages)
         dry, done = agent.compact("--dry-run"), agent.compact()
-        assert "would compact turns 1 to 12 (notes)" in dry
+        assert "(notes)" in dry
         assert "no model call" in dry
-        assert "compacted turns 1 to 12 (notes)" in done
+        assert "(notes)" in done
         assert figures(dry)[:2] == figures(done)[:2]
         assert len(room.server.messages) == requests
         assert "would summarise" in agent.compact("keep the weights --dry-run")  # a wish goes to the model

@@ -28,6 +28,7 @@ SONNET = Rates(input=2e-6, read=0.2e-6, write=2.5e-6, output=10e-6)
 """Dollars a token, as claude-sonnet-5-5 costs."""
 NO_DISK = Path(os.devnull) / "session"
 """A session's folder in which nothing can be written."""
+TOLD = ("bound_thinking", "server_edits", "place", "turn_starts")
 TOOLS = frozenset({"python", "read_file", "grep"})
 
 
@@ -64,16 +65,18 @@ class Talk:
         error: bool = False,
         thinking: bool = False,
         returned: bool = True,
+        given: dict[str, str] | None = None,
     ) -> Talk:
-        """A reply with `many` calls and their results of `words` words each."""
+        """A reply with `many` calls (of what is `given`) and their results of `words` words each."""
+        given = given or {"code": "df.head()"}
         names = [f"toolu_{self._calls + n}" for n in range(many)]
         self._calls += many
         thought = {"type": "thinking", "thinking": "Let me see. " * 40, "signature": "s"}
         blocks: list[Block] = [thought] if thinking else []
-        blocks += [{"type": "tool_use", "id": name, "name": tool, "input": {"code": "df.head()"}} for name in names]
+        blocks += [{"type": "tool_use", "id": name, "name": tool, "input": given} for name in names]
         self.answer(tuple(blocks), "tool_use")
         for name in names:
-            self.add(ToolCalled(call=name, name=tool, input={"code": "df.head()"}))
+            self.add(ToolCalled(call=name, name=tool, input=given))
             if returned:
                 self.add(ToolReturned(call=name, name=tool, blocks=said("word " * words), is_error=error))
         return self
@@ -93,7 +96,8 @@ class Talk:
 
     def consider(self, **given: Any) -> list[Any]:
         """What the layer decides now, taken in by the view."""
-        made = list(decide(self.view, **given))
+        starts = tuple(event.id for event in self.events if isinstance(event, UserMessage))
+        made = list(decide(self.view, turn_starts=starts, **given))
         for event in made:
             self.add(event)
         return made
@@ -108,7 +112,7 @@ def situation(
     rates: Rates = SONNET,
     **settings: Any,
 ) -> LayerContext:
-    given = {name: settings.pop(name) for name in ("bound_thinking", "server_edits", "place") if name in settings}
+    given = {name: settings.pop(name) for name in TOLD if name in settings}
     folder = settings.pop("folder", NO_DISK)
     chosen = IPyAgent(environ={}, **settings)
     return LayerContext(

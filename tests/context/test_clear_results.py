@@ -56,6 +56,18 @@ def test_only_tools_that_can_be_used_again_are_touched() -> None:
     assert talk.results() == ["word " * 400] * 3 + [GONE, "[Previous: used grep]"] + ["word " * 400] * 2
 
 
+def test_what_the_running_turn_has_fetched_back_stays_until_the_turn_is_over() -> None:
+    talk = rounds(5)
+    back = {"path": ".ipyagent/sessions/s/tool-results/left-1.txt"}
+    talk.call(tool="read_file", given=back)
+    for given in ({"code": "_agent['r2'].head()"}, *[{"code": "df.head()"}] * 6):
+        talk.call(given=given)
+    talk.consider(**EAGER)
+    assert talk.results() == [GONE] * 5 + ["word " * 400] * 2 + [GONE] * 3 + ["word " * 400] * 3
+    talk.answer().user().consider(**EAGER)
+    assert talk.results()[5:7] == ["[Previous: used read_file]", GONE]
+
+
 def test_an_error_among_the_last_three_stays() -> None:
     talk = Talk().user().call(error=True).call().call(error=True).call().answer().user()
     talk.consider(**EAGER, clear_keep=0)

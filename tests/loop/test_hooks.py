@@ -170,7 +170,7 @@ def test_a_hook_that_hangs_is_left_and_denies_only_before_a_tool(make_rig: Calla
     began = time.monotonic()
     assert rig.turn("go").status == "finished"
     free.set()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 18
     assert "x" not in rig.agent.shell.user_ns
     failed = [event.why for event in rig.events() if isinstance(event, LayerFailed)]
     assert failed == ["hook user_prompt (slow): HookFailed: it took longer than 0.2 s"]

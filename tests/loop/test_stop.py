@@ -38,7 +38,8 @@ from ipyagent.memory.history import HISTORY
 from ipyagent.parts.mcp.entries import put_entry
 from ipyagent.practice.replies import Reply, calls, fault, text, tool
 
-LONG = text("word " * 400, delay=0.02)
+LONG = text("word " * 5_000, delay=0.02)
+"""Takes 100 s, unless it is stopped."""
 
 
 def children() -> list[str]:
@@ -51,10 +52,10 @@ def stopped(rig: Rig, condition: Callable[[], bool], person: Person | None = Non
     stopper = rig.stop_when(condition)
     began = time.monotonic()
     result = rig.turn("go", person)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 90
     stopper.join()
     assert result.status == "stopped"
-    until = time.monotonic() + 2
+    until = time.monotonic() + 60
     while rig.server.open_streams and time.monotonic() < until:
         time.sleep(0.01)
     assert rig.server.open_streams == 0
@@ -71,7 +72,7 @@ def stopped(rig: Rig, condition: Callable[[], bool], person: Person | None = Non
 
 
 def test_stop_while_waiting_for_the_model(rig: Rig) -> None:
-    rig.server.script(replace(text("late"), first_delay=20.0))
+    rig.server.script(replace(text("late"), first_delay=100.0))
     events = stopped(rig, lambda: rig.server.open_streams > 0)
     assert not [event for event in events if isinstance(event, AssistantMessage)]
 
@@ -208,7 +209,7 @@ def test_a_plain_break_stops_the_turn_as_well(rig: Rig) -> None:
         async for event in rig.agent.run("go"):
             if isinstance(event, Streamed):
                 break
-        for _ in range(200):
+        for _ in range(6_000):
             await asyncio.sleep(0.01)
             if any(isinstance(event, TurnEnded) for event in rig.events()) and rig.server.open_streams == 0:
                 break
@@ -290,8 +291,9 @@ class Beats:
         return self.longest
 
 
-PROMISED = 0.3
-"""Seconds by which a held lock or a slow disk may make a stop longer than one that meets neither."""
+PROMISED = 3.0
+"""Seconds by which a held lock or a slow disk may make a stop longer than one that meets neither: a lock is waited for
+five seconds. How soon a person feels a stop is measured by the timed tests."""
 
 
 def stop_takes(rig: Rig, reply: Reply, ready: Callable[[], object], answer: Any = "once") -> tuple[float, float]:
@@ -347,7 +349,7 @@ def test_a_held_lock_holds_up_neither_the_stop_nor_the_panel(make_rig: Callable[
         took, stood = stop_takes(rig, reply, more(rig, waits), answer)
     print(f"stop of a turn that waits for {lock}: {took * 1000:.0f} ms, of a sleep {asleep * 1000:.0f} ms")
     assert took < asleep + PROMISED
-    assert stood < 1.0
+    assert stood < PROMISED
     if lock == "rules":
         assert "ran" not in rig.agent.shell.user_ns
         answered = [event for event in rig.events() if isinstance(event, PermissionAnswered)][-1]
@@ -386,7 +388,7 @@ def test_a_held_file_of_costs_holds_up_nothing_and_what_was_spent_is_noted_later
         began = time.monotonic()
         result = rig.turn("go")
         assert time.monotonic() - began < free + PROMISED  # the lock is waited for five seconds
-        assert beats.end() < 1.0
+        assert beats.end() < PROMISED
         assert result.cost
         assert spending.today() == pytest.approx(before + result.cost)  # it counts for the limit of the day
         assert spent_today(rig.agent.project.spend) == before
@@ -403,7 +405,7 @@ def test_a_slow_disk_holds_up_neither_the_stop_nor_the_panel(
 
     def slow(descriptor: int) -> None:  # the system's own, not ours
         waited.set()
-        time.sleep(3)
+        time.sleep(5)
 
     asleep, _ = stop_takes(rig, tool("python", {"code": "import time\ntime.sleep(30)"}), more(rig, ToolCalled))
     turns = [type(event) for event in rig.events()].count(TurnEnded)
@@ -423,7 +425,7 @@ def test_a_slow_disk_holds_up_neither_the_stop_nor_the_panel(
     took = time.monotonic() - stops[0]
     print(f"stop on a slow disk, {when}: {took * 1000:.0f} ms, of a sleep {asleep * 1000:.0f} ms")
     assert took < asleep + PROMISED
-    assert beats.end() < 1.0
+    assert beats.end() < PROMISED
     monkeypatch.undo()
     assert status == ("stopped" if when == "before a call" else "finished")
     assert "ran" not in rig.agent.shell.user_ns

@@ -52,6 +52,15 @@ def test_half_a_text_is_kept_and_half_a_call_is_not() -> None:
     assert [block["type"] for block in reply.said.blocks] == ["text"]
 
 
+def test_arguments_that_came_as_an_array_are_refused_wherever_they_stood() -> None:
+    """GLM sends such calls; run without arguments, they would do something else."""
+    for whole in (start(0, type="tool_use", id="a", name="python", input=[{"code": "1"}]), call(0, '[{"code": "1"}]')):
+        reply = read(whole, stop(0), ended("tool_use"))
+        assert "must be a JSON object" in reply.invalid["a"]
+        assert reply.said.blocks[0]["input"] == {"invalid_json": '[{"code": "1"}]'}
+    assert not read(start(0, type="tool_use", id="a", name="stop", input=[]), stop(0), ended("tool_use")).invalid
+
+
 def test_half_a_thought_is_not_kept() -> None:
     begun = start(0, type="thinking", thinking="", signature="")
     reply = read(begun, delta(0, "thinking_delta", thinking="x"), broken="cut")

@@ -47,7 +47,8 @@ def run_command(extension: Extension, line: str) -> AgentRequest | None:
             if rest and not nearest(word, list(known), cutoff=0.7):
                 return AgentRequest(line.strip())
             near = nearest(word, list(known))
-            raise UsageError(f"%agent has no command {word!r}{near}  commands: {', '.join(known)}")
+            words = f"a request goes into a %%agent cell; commands: {', '.join(known)}"
+            raise UsageError(f"%agent has no command {word!r}{near}  {words}")
     assert command is not None
     if rest.strip() and word in BARE:
         raise UsageError(f"%agent {word} takes nothing after it; a request goes into a %%agent cell")

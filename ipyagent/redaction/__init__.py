@@ -15,7 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from ipyagent.redaction.keys import address_passwords, private_keys, sent_secrets, service_keys
+from ipyagent.redaction.keys import (
+    address_passwords,
+    password_hashes,
+    private_keys,
+    program_logins,
+    sent_secrets,
+    service_keys,
+)
 from ipyagent.redaction.names import (
     assigned,
     entropy,
@@ -27,8 +34,8 @@ from ipyagent.redaction.names import (
     name_strength,
     places_of,
     secret_variables,
-    table_secrets,
 )
+from ipyagent.redaction.tables import grid_secrets, table_secrets
 
 
 def secrets_in(text: str, *, environ: Mapping[str, str] = os.environ) -> list[tuple[str, int, int]]:
@@ -56,10 +63,13 @@ def _all(text: str, environ: Mapping[str, str], *, strict: bool = False) -> Iter
     yield from address_passwords(text)
     low = data.lower()
     yield from sent_secrets(text, low)
+    yield from program_logins(text, low)
+    yield from password_hashes(text, low)
     places = name_places(text, low)
     yield from assigned(text, places, strict=strict)
     yield from inside(text, places)[0]
-    yield from table_secrets(text, low, places)[0]
+    yield from table_secrets(text, low, places).found
+    yield from grid_secrets(text, places).found
     if strict:
         yield from _random(text)
 

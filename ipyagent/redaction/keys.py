@@ -3,11 +3,21 @@ them."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import functools
 import re
 from collections.abc import Iterator
 
-from ipyagent.redaction.names import cookie_values, is_marked, is_random, places_of, stands_for, unprefixed
+from ipyagent.redaction.names import (
+    cookie_values,
+    is_marked,
+    is_random,
+    is_value,
+    places_of,
+    stands_for,
+    unprefixed,
+)
 
 FORMATS: tuple[tuple[str, str, str], ...] = (
     ("a private key", "AGE-SECRET-KEY-1", r"[A-Z0-9]{20,}+"),
@@ -234,3 +244,181 @@ def sent_secrets(text: str, low: bytes) -> Iterator[tuple[str, int, int]]:
             done = found.end()
             for start, end in cookie_values(text, *found.span("all")):
                 yield "a cookie", start, end
+
+
+# ---------------------------------------------------------------------- logins of programs, and hashes of passwords
+
+_LOGINS: tuple[tuple[bytes, re.Pattern[str]], ...] = tuple(
+    (needle, re.compile(form))
+    for needle, form in (
+        (
+            b"auth",
+            r"(?i)auth\s{0,3}=\s{0,3}\(\s{0,9}['\"][^'\"\n]{1,200}['\"]\s{0,9},\s{0,9}['\"](?P<value>[^'\"\n]{3,400})['\"]",
+        ),
+        (b"auth(", r"(?i)auth\(\s{0,9}['\"][^'\"\n]{1,200}['\"]\s{0,9},\s{0,9}['\"](?P<value>[^'\"\n]{3,400})['\"]"),
+        (
+            b"identified ",
+            r"(?i)identified\s{1,9}(?:with\s{1,9}\S{1,60}\s{1,9}(?:by|as)|by)\s{1,9}(?:password\s{1,9})?"
+            r"['\"](?P<value>[^'\"\n]{3,400})['\"]",
+        ),
+        (b"password '", r"(?i)password '(?P<value>[^'\n]{3,400})'"),
+        (b"thin:", r"(?i)thin:[\w$#]{1,60}/(?P<value>[^\s/@'\"]{3,200})@"),
+        (b"oci:", r"(?i)oci:[\w$#]{1,60}/(?P<value>[^\s/@'\"]{3,200})@"),
+        (b"oci8:", r"(?i)oci8:[\w$#]{1,60}/(?P<value>[^\s/@'\"]{3,200})@"),
+        (b"sshpass", r"sshpass\s{1,9}-p\s{0,3}['\"]?(?P<value>[^\s'\"]{3,200})"),
+        (b"mysql", r"mysql\w{0,9}(?=\s)[^\n|;]{0,200}?\s-p['\"]?(?P<value>[^\s'\"\-:][^\s'\":]{2,200})"),
+        (b"mariadb", r"mariadb[\w-]{0,9}(?=\s)[^\n|;]{0,200}?\s-p['\"]?(?P<value>[^\s'\"\-:][^\s'\":]{2,200})"),
+        (b"requirepass", r"(?<![^\s])requirepass[ \t]{1,9}['\"]?(?P<value>[^\s'\"]{3,200})"),
+        (b"masterauth", r"(?<![^\s])masterauth[ \t]{1,9}['\"]?(?P<value>[^\s'\"]{3,200})"),
+        (b"psk", r"(?<!\w)psk['\"]?\s{0,9}[:=]\s{0,9}['\"]?(?P<value>[^\s'\"]{8,64})"),
+        (b"secretstr(", r"(?i)secretstr\(\s{0,9}['\"](?P<value>[^'\"\n*]{3,400})['\"]"),
+        (b"password::", r"(?i)password::[ \t]{0,9}(?P<value>[A-Za-z0-9+/]{8,400}={0,2})"),
+    )
+)
+"""What a program or a library takes a password by, at a word that is in it."""
+_SIGNED = re.compile(r"(?i)(?<=[?&])(?:sig|(?:x-\w{3,5}-)?signature)=(?P<value>[\w%+/=.-]{20,1000})")
+_BRACED = re.compile(r"(?i)(?<=;)\s{0,3}(?:pwd|password)\s{0,3}=\s{0,3}\{(?P<value>[^{}\n\"'()\[\]]{4,200})\}")
+_ENCODED = re.compile(
+    r"(?i)auth(?:orization)?\\?['\"]?\s{0,9}[:=]\s{0,9}\\?['\"]?(?P<value>[A-Za-z0-9+/]{8,1000}={0,2})(?![\w+/=])"
+)
+_ORACLE_USER = re.compile(r"(?<![\w/.@:-])[A-Za-z_][\w$#]{0,30}\Z")
+_ORACLE_PASSWORD = re.compile(r"[^\s/@'\"]{3,100}")
+_ORACLE_AFTER = re.compile(r"@(?://[\w.-]|[\w.-]{1,100}:\d{2,5}[/:]\w)")
+_ORACLE_WORDS = re.compile(r"(?i)sqlplus|sqlldr|expdp|impdp|rman|oracle|jdbc")
+_PORT = re.compile(rb":(?:\*|\d{4,5}):(?=[^\s:])")
+_HOST = re.compile(r"(?:\*|(?=[^\s:]*[A-Za-z])[\w.-]{2,200}|\d{1,3}(?:\.\d{1,3}){3})\Z")
+_OF_HOST = re.compile(
+    r"(?:\*|(?=[\w.$-]*[A-Za-z])[\w.$-]{1,63}):(?:\*|(?=[\w.$@-]*[A-Za-z])[\w.$@-]{1,63}):(?P<value>[^\s:]{3,400})(?=\s|\Z)"
+)
+_CRYPT = re.compile(
+    r"\$(?:1|2[abxy]?|5|6|7|y|gy|apr1|sha1|md5|argon2\w{0,2}|scrypt|pbkdf2[\w-]{0,20}|bcrypt[\w-]{0,12}|P|H|S)\$"
+    r"[\w./=,+$-]{16,400}"
+)
+_HASHES: tuple[tuple[bytes, re.Pattern[str]], ...] = tuple(
+    (needle, re.compile(form))
+    for needle, form in (
+        (b"pbkdf2", r"pbkdf2[_:\w-]{0,20}[$:]\d{3,8}\$(?P<value>[\w./+=-]{4,100}\$[\w./+=-]{20,200})"),
+        (b"scrypt:", r"scrypt:\d{1,9}:\d{1,4}:\d{1,4}\$(?P<value>[\w./+=-]{4,100}\$[\w./+=-]{20,300})"),
+        (b"scram-sha-", r"SCRAM-SHA-\d{1,3}\$\d{1,9}:(?P<value>[\w+/=$:]{40,400})"),
+        *(
+            (word.encode() + b"}", rf"(?i){word}\}}(?P<value>[A-Za-z0-9+/=.$-]{{13,400}})")
+            for word in ("sha", "sha256", "sha384", "sha512", "md5", "crypt", "pbkdf2", "argon2", "bcrypt")
+        ),
+        (b"*", r"\*(?P<value>[0-9A-F]{40})(?![0-9A-Za-z])"),
+    )
+)
+_DUMPED = re.compile(r":[0-9a-fA-F]{32}:(?P<value>[0-9a-fA-F]{32})\Z")
+_SECRET_KIND = re.compile(r"""kind\\?["']?:\s{0,9}\\?["']?Secret\b""")
+_SECRET_DATA = re.compile(r"(?m)^(?P<indent>[ ]{0,40})(?:data|stringData):[ \t]*\n")
+_SECRET_ENTRY = re.compile(
+    r"(?P<indent>[ ]{1,60})[\w.-]{1,200}:[ ]{1,9}['\"]?(?P<value>[^\s'\"|>]{3,4000})['\"]?[ \t\r]*"
+)
+_SENSITIVE = re.compile(r""""sensitive"\s{0,9}:\s{0,9}true""")
+_SENSITIVE_VALUE = re.compile(r""""value"\s{0,9}:\s{0,9}"(?P<value>[^"\n\\]{3,4000})\"""")
+
+
+def password_hashes(text: str, low: bytes) -> Iterator[tuple[str, int, int]]:
+    """What files of users keep in the place of passwords: it can be guessed from."""
+    done = 0
+    for at in places_of(low, b"$"):
+        found = _CRYPT.match(text, at) if at >= done else None
+        if found is not None and is_random(found[0], 2.8):
+            done = found.end()
+            yield "a password hash", *found.span()
+    for needle, form in _HASHES:
+        for at in places_of(low, needle):
+            found = form.match(text, at)
+            if found is not None and not is_marked(found["value"]) and any(map(str.isdigit, found["value"])):
+                yield "a password hash", *found.span("value")
+    for at in places_of(low, b":::"):
+        found = _DUMPED.search(text, max(0, at - 66), at)
+        if found is not None:
+            yield "a password hash", *found.span("value")
+
+
+def program_logins(text: str, low: bytes) -> Iterator[tuple[str, int, int]]:
+    """Passwords as programs, databases and clusters are given them."""
+    kind = "a login with its password"
+    for needle, form in _LOGINS:
+        for at in places_of(low, needle):
+            found = form.match(text, at)
+            if found is not None and is_value(found["value"], 2, sure=True) and not found["value"].startswith("%"):
+                yield kind, *found.span("value")
+    if b"sig" in low:
+        for found in _SIGNED.finditer(text):
+            if is_random(found["value"], 2.8):
+                yield "a signature", *found.span("value")
+    for at in places_of(low, b"={"):
+        begin = max(text.rfind(";", max(0, at - 16), at), 0)
+        found = _BRACED.match(text, begin + 1) if begin else None
+        if found is not None and is_value(found["value"], 2, sure=True) and not _expression(found["value"]):
+            yield kind, *found.span("value")
+    for at in places_of(low, b"auth"):
+        found = _ENCODED.match(text, at)
+        if found is not None and _is_login(found["value"]):
+            yield kind, *found.span("value")
+    yield from _oracle(text)
+    yield from _of_hosts(text, low)
+    yield from _of_clusters(text)
+
+
+def _expression(value: str) -> bool:
+    """Whether what stands in braces is code that is filled in."""
+    return all(part.isidentifier() for part in value.split("."))
+
+
+def _is_login(value: str) -> bool:
+    """Whether it is a user and a password in base64."""
+    try:
+        said = base64.b64decode(value + "=" * (-len(value) % 4), validate=True).decode("ascii")
+    except (binascii.Error, ValueError):
+        return False
+    user, colon, password = said.partition(":")
+    return bool(colon) and said.isprintable() and len(user) > 0 and len(password) > 2
+
+
+def _oracle(text: str) -> Iterator[tuple[str, int, int]]:
+    """`user/password@host:port/service`, or any such word of a line that speaks of the database."""
+    if "/" not in text:
+        return
+    for at in places_of(text, "@"):
+        slash = text.rfind("/", max(0, at - 101), at)
+        value = text[slash + 1 : at]
+        if (
+            slash < 1
+            or not _ORACLE_PASSWORD.fullmatch(value)
+            or not _ORACLE_USER.search(text, max(0, slash - 33), slash)
+        ):
+            continue
+        sure = _ORACLE_AFTER.match(text, at) is not None or _ORACLE_WORDS.search(text, max(0, at - 160), slash)
+        if sure and is_value(value, 2, sure=True) and not value.startswith("$"):
+            yield "a login with its password", slash + 1, at
+
+
+def _of_hosts(text: str, low: bytes) -> Iterator[tuple[str, int, int]]:
+    """The lines of a `.pgpass`: host, port, database, user, password."""
+    for port in _PORT.finditer(low):
+        start = text.rfind("\n", max(0, port.start() - 260), port.start()) + 1
+        host = text[start + unprefixed(text[start : port.start()])[1] : port.start()]
+        found = _OF_HOST.match(text, port.end()) if _HOST.fullmatch(host) or _HOST.fullmatch(host.lstrip("#")) else None
+        if found is not None and is_value(found["value"], 2, sure=True):
+            yield "a login with its password", *found.span("value")
+
+
+def _of_clusters(text: str) -> Iterator[tuple[str, int, int]]:
+    """What a Secret of Kubernetes holds, and outputs of Terraform that are marked as sensitive."""
+    if "Secret" in text and _SECRET_KIND.search(text):
+        for data in _SECRET_DATA.finditer(text):
+            at = data.end()
+            while entry := _SECRET_ENTRY.match(text, at):
+                if len(entry["indent"]) <= len(data["indent"]) or text[entry.end() : entry.end() + 1] not in ("\n", ""):
+                    break
+                if is_value(entry["value"], 2, sure=True):
+                    yield "a password or key", *entry.span("value")
+                at = entry.end() + 1
+    for at in places_of(text, '"sensitive"'):
+        if _SENSITIVE.match(text, at):
+            low, high = text.rfind("{", max(0, at - 4_000), at), text.find("}", at, at + 4_000)
+            found = _SENSITIVE_VALUE.search(text, max(0, low), len(text) if high < 0 else high)
+            if found is not None and is_value(found["value"], 2, sure=True):
+                yield "a password or key", *found.span("value")

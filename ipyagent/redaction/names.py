@@ -9,9 +9,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from keyword import iskeyword
-
-import msgspec
 
 _IN_PLACE = "…["
 
@@ -37,8 +34,8 @@ _ASSIGNED = re.compile(
     r"(?:(?<=['\"`])(?P<inside>[^'\"`\n]+)|(?P<bare>[^\s'\"`,;]+))",
     re.IGNORECASE,
 )
-_NEEDLES = (b"pass", b"pwd", b"secret", b"token", b"credential", b"key", b"kennwort", b"senha", b"contrase")
-_MORE_NEEDLES = (b"cookie", b"auth", b"dsn", b"signature", b"salt")
+NEEDLES = (b"pass", b"pwd", b"secret", b"token", b"credential", b"key", b"kennwort", b"senha", b"contrase")
+MORE_NEEDLES = (b"cookie", b"auth", b"dsn", b"signature", b"salt")
 """These speak of a secret only as the name of a column."""
 _FOREIGN = ("密码", "密碼", "口令", "パスワード", "비밀번호", "пароль", "Пароль")
 _NO_VALUE = re.compile(
@@ -51,6 +48,10 @@ _SUFFIXES = (
     "value", "text", "plain", "clear", "raw", "string", "old", "new", "current", "backup", "confirm",
     "confirmation", "prod", "production", "dev", "test", "staging", "stage", "live", "local",
 )  # fmt: skip
+ALONE = re.compile(
+    rf"(?i)(?:[\w.]+[_.-])?(?:{_LETTERS}|{'|'.join(_SECRETS)}|(?:{'|'.join(_QUALIFIED)})[ _.-]?key)[_.-]?\d*"
+)
+"""The head of a table with only one column."""
 _BEFORE_NAMES = frozenset(
     (*_QUALIFIED, *_PASSWORDS, *_SECRETS, *_KEYS, "user", "users", "db", "database", "admin", "root", "login", "my",
      "your", "email", "mail", "wifi", "aws", "azure", "openai", "anthropic", "github", "stripe", "smtp", "old", "new",
@@ -198,7 +199,7 @@ def secret_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 @functools.lru_cache(8_192)
 def _secretive(name: str) -> bool:
     low = name.lower().encode("utf-8", "replace")
-    return name not in _FOLDERS and any(needle in low for needle in _NEEDLES if needle != b"pass" or b"passw" in low)
+    return name not in _FOLDERS and any(needle in low for needle in NEEDLES if needle != b"pass" or b"passw" in low)
 
 
 def is_marked(value: str) -> bool:
@@ -216,7 +217,7 @@ _LONG_VALUE = 200
 
 def name_places(text: str, low: bytes) -> list[tuple[int, int]]:
     """Where words of secrets' names stand, with their length, in order."""
-    places = [(at, len(needle)) for needle in _NEEDLES for at in places_of(low, needle)]
+    places = [(at, len(needle)) for needle in NEEDLES for at in places_of(low, needle)]
     if not text.isascii():
         places += [(at, len(word)) for word in _FOREIGN for at in places_of(text, word)]
     return sorted(places)
@@ -238,8 +239,37 @@ def assigned(text: str, places: Iterable[tuple[int, int]], *, strict: bool) -> I
         group = "inside" if found["inside"] is not None else "bare"
         value = found[group].strip().rstrip(".)*\\")
         first = found.start(group) + len(found[group]) - len(found[group].lstrip())
-        if not is_marked(value) and _gives_away(found, value):
+        if not is_marked(value) and (_gives_away(found, value) or _in_settings(text, found, value)):
             yield ("a password" if found["password"] else "a key or token"), first, first + len(value)
+
+
+OF_A_USER = re.compile(
+    r"\s{0,80}(?:- )?['\"]?(?:user(?:[ _-]?name)?|login|uid|account|email)['\"]?\s{0,20}[:=]\s{0,20}"
+    r"[\w@.'\"-]{1,200}\s*+"
+    r"|\[[\w.:/ -]{1,60}\]\s*+"
+)
+"""The line above a password in a file of settings: its user, or the name of the section."""
+_LIST_ITEM = re.compile(r"\s{0,80}(?:- )?['\"]?")
+
+
+def _in_settings(text: str, found: re.Match[str], value: str) -> bool:
+    """Whether a plain word is a password because it stands alone in its line, below its user or a section."""
+    if found["token"] or len(value) < 4 or found["sign"] not in (":", "="):
+        return False
+    if not re.fullmatch(r"[^\s()\[\]{}<>.,;\"'$]+", value) or value.casefold() in _ORDINARY or stands_for(value):
+        return False
+    start = text.rfind("\n", max(0, found.start() - 100), found.start())
+    stop = text.find("\n", found.end(), found.end() + 40)
+    if (start < 0 and found.start() > 40) or not _LIST_ITEM.fullmatch(text, start + 1, found.start()):
+        return False
+    if text[found.end() : len(text) if stop < 0 else stop].strip("'\" \t\r"):
+        return False
+    above = text.rfind("\n", max(0, start - 300), max(0, start)) + 1
+    below = text.find("\n", stop + 1, stop + 300) if stop >= 0 else -1
+    return _TYPES.fullmatch(value) is None and (
+        (start > 0 and OF_A_USER.fullmatch(text, above, start) is not None)
+        or (stop >= 0 and OF_A_USER.fullmatch(text, stop + 1, len(text) if below < 0 else below) is not None)
+    )
 
 
 def places_of(text: str | bytes, part: str | bytes) -> Iterator[int]:
@@ -253,9 +283,28 @@ _NAME_AFTER = re.compile(r"[\w.\-]{0,34}")
 _OPENS = re.compile(r"[\\'\"`]{0,9}[ \t]{0,40}(?:=>|[:=])\s{0,40}(?P<open>[\[{(])")
 _PAIR = re.compile(r"['\"][ \t]{0,40},\s{0,40}(?P<quote>['\"])(?P<value>[^'\"\n]{3,400})(?P=quote)\s{0,40}[)\]]")
 _TAG = re.compile(r"[^<>\n]{0,200}>\s{0,40}(?P<value>[^<>\n]{3,400})<")
+_LABEL_BEFORE = re.compile(r"(?i)<(?:dt|key|label|name|b|strong)(?:\s[^<>\n]{0,80})?>\s{0,40}\Z")
+_LABELLED = re.compile(
+    r"\s{0,9}:?\s{0,9}(?:</\w{1,9}>\s{0,40}){1,2}(?:<[^<>/][^<>\n]{0,200}>\s{0,40}){1,3}(?P<value>[^<>\n]{3,400})<"
+)
+_VALUE_IN_TAG = re.compile(r"""(?i)\bvalue\s{0,9}=\s{0,9}(?P<quote>["'])(?P<value>[^"'<>\n]{3,400})(?P=quote)""")
+_NEXT_VALUE = re.compile(
+    r"""\\{0,3}["']?\s{0,9},?\s{0,80}\\{0,3}["']?(?i:value)\\{0,3}["']?\s{0,9}[:=]\s{0,9}\\{0,3}"""
+    r"""["']?(?P<value>[^\s"'\\,}\]]{3,400})"""
+)
+_NAMED_BEFORE = re.compile(r"""(?i)(?:name|key|variable|field|option)\\{0,3}["']?\s{0,9}[:=]\s{0,9}\\{0,3}["']?\Z""")
+_PART = re.compile(r"""["'](?:[^\n]{0,200}\n){1,3}?\r?\n(?P<value>[^\r\n]{3,400})""")
+_PART_OPEN = re.compile(r"""["'](?:[^\n]{0,200}\n){1,4}[^\n]{0,400}""")
+_PART_BEFORE = re.compile(r"""(?i)form-data[^\n]{0,100}\bname=["']\Z""")
+_SUBSCRIPT = re.compile(r"""["']\]\s{0,9}=\s{0,9}(?P<quote>["'])(?P<value>[^"'\n]{3,400})(?P=quote)""")
+_IN_ADDRESS = re.compile(r"(?i)%3D(?P<value>(?:[\w.~!*()+-]|%(?!3B|26|0A|0D|20)[0-9a-f]{2}){3,400})")
+_SET_BEFORE = re.compile(r"(?m)^[ \t]{0,40}(?:ENV|ARG|setx|setenv|set)[ \t]{1,9}\Z")
+_DEFAULT = re.compile(r"""["']\s{0,9}\{[^{}]{0,400}?\bdefault\s{0,9}=\s{0,9}["'](?P<value>[^"'\n]{3,400})["']""")
+_ITEM_BELOW = re.compile(r"(?:\s{1,40}\* -)?[ \t]*\n")
 _AFTER_BLANK = re.compile(r"[ \t]{1,40}['\"]?(?P<value>[^\s'\"\-][^\s'\"]{5,400})")
 _TAG_BEFORE = re.compile(r"<(?:\w{1,40}:)?\Z")
 _PAIR_BEFORE = re.compile(r"[\[(]\s{0,40}['\"]\Z")
+_MACHINE_BEFORE = re.compile(r"\b(?:machine[ \t]{1,9}\S{1,100}|default)\s{1,40}login[ \t]{1,9}\S{1,60}\s{1,40}\Z")
 _LOGIN_BEFORE = re.compile(r"\blogin[ \t]{1,9}\S{1,60}\s{1,40}\Z")
 _BLOCK = re.compile(r"['\"]?[ \t]{0,20}:[ \t]{0,20}(?:[|>][+\-\d]{0,2})?[ \t\r]{0,20}\n")
 _ITEM = re.compile(r"(?P<indent>[ \t]{0,80})(?P<dash>- )?['\"]?(?P<value>[^\s'\":]{3,400})['\"]?[ \t\r]*")
@@ -280,11 +329,16 @@ def inside(text: str, places: Iterable[tuple[int, int]]) -> tuple[list[tuple[str
         if at < done:
             continue
         before, after = _NAME_BEFORE.search(text, max(0, at - 40), at), _NAME_AFTER.match(text, at + length)
-        if before is None or after is None or name_strength(text[before.start() : after.end()]) < 2:
+        if before is None or after is None:
             continue
-        start, end, around = before.start(), after.end(), text[max(0, before.start() - 120) : before.start()]
+        start, end = before.start(), after.end()
+        if start and text[start - 1] == "%":  # `%3BPWD`
+            start = min(start + 2, at)
+        if name_strength(text[start:end]) < 2:
+            continue
+        around = text[max(0, start - 120) : start]
         values: list[tuple[int, int]] = []
-        goes_on = ""
+        goes_on, sure = "", False
         if opened := _OPENS.match(text, end):
             close = _CLOSED_BY[opened["open"]]
             if 0 <= ends[close] < opened.end():  # the next one is looked for once
@@ -304,10 +358,38 @@ def inside(text: str, places: Iterable[tuple[int, int]]) -> tuple[list[tuple[str
         elif (block := _BLOCK.match(text, end)) and not around.rpartition("\n")[2].strip(" \t-'\"0123456789"):
             values, done = _block(text, start, block.end())
             goes_on = text[text.rfind("\n", 0, start) + 1 : block.end() - 1] if done == len(text) else ""
-        elif text.startswith("--", start) or _LOGIN_BEFORE.search(around):
+        elif text.startswith("--", start) or _LOGIN_BEFORE.search(around) or _SET_BEFORE.search(around):
             values = [option.span("value")] if (option := _AFTER_BLANK.match(text, end)) else []
-        found += [("a password or key", *span) for span in values if is_value(text[slice(*span)], 2, sure=False)]
+            sure = _MACHINE_BEFORE.search(around) is not None
+        elif (other := _otherwise(text, start, end, around)) is not None:
+            values, sure = [other.span("value")], True
+        elif (_PART_BEFORE.search(around) or around.endswith('variable "')) and _PART_OPEN.fullmatch(text, end):
+            goes_on = text[text.rfind("\n", 0, start) + 1 : text.rfind("\n")] if "\n" in text[end:] else ""
+        found += [("a password or key", *span) for span in values if is_value(text[slice(*span)], 2, sure=sure)]
     return found, goes_on
+
+
+def _otherwise(text: str, start: int, end: int, around: str) -> re.Match[str] | None:
+    """The value of a name that is another's value (`name="password" value="…"`), a label, a field of a form, a
+    subscript or part of an address."""
+    if end < len(text) and text[end] in "\"'" and around.endswith(('"', "'")):
+        if (set_to := _SUBSCRIPT.match(text, end)) is not None:
+            return set_to
+        tag, close = text.rfind("<", max(0, start - 400), start), text.find(">", end, end + 400)
+        if tag >= 0 <= close and text.find(">", tag, start) < 0:
+            inside_tag = _VALUE_IN_TAG.search(text, tag, close)
+            return inside_tag if inside_tag is not None or text[close - 1] == "/" else _TAG.match(text, end)
+        if _PART_BEFORE.search(around):
+            return _PART.match(text, end)
+        if around.rstrip("\"'").endswith("variable "):
+            return _DEFAULT.match(text, end)
+    if text.startswith("%3", end):
+        return _IN_ADDRESS.match(text, end)
+    if _LABEL_BEFORE.search(around):
+        return _LABELLED.match(text, end)
+    if _NAMED_BEFORE.search(around):
+        return _NEXT_VALUE.match(text, end)
+    return None
 
 
 def _block(text: str, start: int, at: int) -> tuple[list[tuple[int, int]], int]:
@@ -340,237 +422,6 @@ def cookie_values(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
             yield found.span("value")
 
 
-# ---------------------------------------------------------------------- columns
-
-_HEAD_CHARS = 4_000
-"""A longer line is no head of a table."""
-_STRAY = 8
-"""Lines in a row that do not fit a table and do not end it yet."""
-_BEFORE_ROW = re.compile(r" {1,12}\d{0,9}\t|(?:[^\s:,;|]{1,300}[:-])?\d{1,9}[:-]|[+\- ](?=\S)")
-"""What read_file, `cat -n`, `grep -n` and `diff` put before a line."""
-_NAME_CELL = re.compile(r"[^\W\d][\w .\-]{0,40}")
-_HEAD_CELL = re.compile(r"[\w .\-/#%°€$£&]{0,60}(?:\([\w /%]{0,20}\))?")
-_NO_HEAD = re.compile(r"[=:{}<>\[\]!?\\@]")
-_ALONE = re.compile(
-    rf"(?i)(?:[\w.]+[_.-])?(?:{_LETTERS}|{'|'.join(_SECRETS)}|(?:{'|'.join(_QUALIFIED)})[ _.-]?key)[_.-]?\d*"
-)
-"""The head of a table with only one column."""
-_BESIDE = frozenset(("user", "users", "username", "login", "name", "email", "mail", "host", "account", "id", "role"))
-"""What stands beside a password in a table whose columns are parted by one blank."""
-_NUMBER = re.compile(r"[+\-]?\d[\d.,]*%?|(?i:nan|none|null|<na>|true|false)")
-_DIGIT = re.compile(r"\d")
-_FIRST = re.compile(r"(?:^|[^\d])1[\t:-]\Z")
-"""The number of a file's first line."""
-_RULE = re.compile(r"[\s|+:=\-─━═┄╌│┆┃║┌┐└┘├┤┬┴┼╞╡╪╭╮╰╯╒╕╘╛┏┓┗┛┡┩╇]*")
-_BARS = re.compile(r"[|│┆┃║]")
-_GAPS = re.compile(r"\S+(?: \S+)*")
-
-
-class _Table(msgspec.Struct, frozen=True):
-    """The head of a table: what separates its cells, how many there are, where they stand in the line, which of them
-    name secrets and how strongly; `sure` of a head that is no sentence and no code."""
-
-    separator: str
-    count: int
-    spans: tuple[tuple[int, int], ...]
-    secret: dict[int, int]
-    sure: bool
-
-
-def table_secrets(text: str, low: bytes, places: list[tuple[int, int]]) -> tuple[list[tuple[str, int, int]], str]:
-    """The secrets that stand below a secret's name in a table, or beside it in a line; and the head of a table that
-    may go on behind the text ("": there is none)."""
-    heads = sorted([at for at, _ in places] + [at for needle in _MORE_NEEDLES for at in places_of(low, needle)])
-    found: list[tuple[str, int, int]] = []
-    done, open_head = 0, ""
-    for place in heads:
-        if place < done:
-            continue
-        start = text.rfind("\n", 0, place) + 1
-        end = text.find("\n", place)
-        closed, end = end >= 0, len(text) if end < 0 else end
-        done = end
-        if end - start > _HEAD_CHARS:
-            continue
-        line = text[start:end]
-        if (beside := _beside(line)) is not None:
-            found.append(("a password or key", start + beside[0], start + beside[1]))
-            continue
-        table = _head(line)
-        if table is None or not closed or _is_row_of_more(text, start, line, table):
-            continue
-        at, stray, rows = end + 1, 0, 0
-        open_head = line
-        while at < len(text):
-            stop = text.find("\n", at)
-            stop = len(text) if stop < 0 else stop
-            cells = _below(text[at:stop], table) if stop - at <= 20_000 else None
-            if cells is None:
-                stray += 1
-                if stray > (_STRAY if table.count > 1 else 0) or stop == at or (not rows and not table.sure):
-                    open_head = ""
-                    break
-            else:
-                stray, rows = 0, rows + 1
-                found += [(kind, at + first, at + last) for kind, first, last in cells]
-                done = stop
-            at = stop + 1
-    return found, open_head
-
-
-def _head(line: str) -> _Table | None:
-    """The line as the head of a table with a secret's column; None when it is none."""
-    line, shift = unprefixed(line)
-    if _NO_HEAD.search(line):
-        return None
-    for separator in ("\t", "|", ",", ";", " "):
-        if separator == "|" and not _BARS.search(line):
-            continue
-        if separator in "\t,;" and separator not in line:
-            continue
-        if separator == "," and (line.endswith((",", ", ")) or (", " in line and re.search("[\"'`]", line))):
-            continue  # code
-        spans = _cells(line, separator)
-        names = [line[first:last] for first, last in spans]
-        if len(names) < 2 and not (separator == " " and names and _ALONE.fullmatch(names[0])):
-            continue
-        if any(_NUMBER.fullmatch(name) for name in names):
-            return None  # a row
-        if not all(_HEAD_CELL.fullmatch(name) for name in names):
-            continue
-        wide = separator != " " or "  " in line.strip()
-        if not wide and (len(names) > 8 or not all(map(str.isidentifier, names)) or any(map(iskeyword, names))):
-            continue  # a sentence, or code
-        if not wide and not name_strength(names[-1]) and not any(name.lower() in _BESIDE for name in names):
-            continue  # "Secret Garden"
-        secret = {
-            at: strength
-            for at, name in enumerate(names)
-            if _NAME_CELL.fullmatch(name) and name.count(" ") < 3 and name.lower() not in ("key", "keys", "salt")
-            and (strength := name_strength(name))
-        }  # fmt: skip
-        if not secret:
-            continue
-        sure = separator in "\t|;" or (separator == "," and ", " not in line) or (separator == " " and wide)
-        return _Table(
-            separator, len(names), tuple((first + shift, last + shift) for first, last in spans), secret, sure
-        )
-    return None
-
-
-def _is_row_of_more(text: str, start: int, line: str, table: _Table) -> bool:
-    """Whether the line at `start` that looks like a head stands below another line of the same table."""
-    if _FIRST.search(line[: unprefixed(line)[1]]):
-        return False
-    for _ in range(2):  # a border may stand above a head
-        stop = start - 1
-        start = text.rfind("\n", max(0, stop - _HEAD_CHARS), stop) + 1 if stop > 0 else 0
-        above = unprefixed(text[start:stop])[0] if 0 < stop - start <= _HEAD_CHARS else ""
-        if not above.strip() or above.rstrip().endswith((":", "：")):
-            return False
-        if not _RULE.fullmatch(above):
-            break
-        if table.separator == "|" and _BARS.search(above):
-            return True
-    if table.count == 1:
-        return not _RULE.fullmatch(above)
-    cells = _cells(above, table.separator)
-    if table.separator != " ":
-        spaced = table.separator == "," and any(above[first - 1] == " " for first, _ in cells if first)
-        return len(cells) == table.count and not spaced
-    wide = "  " in above.strip()
-    if table.sure and len(above.rstrip()) == len(unprefixed(line)[0].rstrip()):
-        return True  # aligned with it
-    if wide != ("  " in unprefixed(line)[0].strip()) or above.endswith("."):
-        return False
-    return abs(len(cells) - table.count) <= 1 if wide else len(cells) == table.count and bool(_DIGIT.search(above))
-
-
-def unprefixed(line: str) -> tuple[str, int]:
-    """The line without what was put before it, and how much that was."""
-    before = _BEFORE_ROW.match(line)
-    shift = before.end() if before is not None else 0
-    return line[shift:].rstrip("\r"), shift
-
-
-def _cells(line: str, separator: str) -> list[tuple[int, int]]:
-    """Where the cells of a line stand, without blanks and quotes around them."""
-    spans: list[tuple[int, int]] = []
-    if separator == " ":
-        wide = "  " in line.strip()
-        spans = [found.span() for found in (_GAPS if wide else re.compile(r"\S+")).finditer(line)]
-    elif separator == "|":
-        at = 0
-        for bar in _BARS.finditer(line):
-            spans.append((at, bar.start()))
-            at = bar.end()
-        spans.append((at, len(line)))
-        spans = spans[1:] if not line[slice(*spans[0])].strip() else spans
-        spans = spans[:-1] if spans and not line[slice(*spans[-1])].strip() else spans
-    else:
-        at = 0
-        while at <= len(line):
-            stop = -1
-            if line.startswith('"', at):
-                close = line.find('"', at + 1)
-                while 0 <= close < len(line) - 1 and line[close + 1] == '"':
-                    close = line.find('"', close + 2)
-                stop = line.find(separator, close) if close > 0 else -1
-            else:
-                stop = line.find(separator, at)
-            stop = len(line) if stop < 0 else stop
-            spans.append((at, stop))
-            at = stop + 1
-    around = {" ": "", "|": " \t`*", "\t": ' "'}.get(separator, " \"'")
-    made = []
-    for first, last in spans:
-        cell = line[first:last]
-        first += len(cell) - len(cell.lstrip(around)) if around else 0
-        made.append((first, first + len(cell.strip(around) if around else cell)))
-    return made
-
-
-def _below(line: str, table: _Table) -> list[tuple[str, int, int]] | None:
-    """The secrets of a row; None for a line that is no row of the table."""
-    line, shift = unprefixed(line)
-    if not line.strip():
-        return None
-    if _RULE.fullmatch(line):
-        return []
-    spans = _cells(line, table.separator)
-    chosen: list[tuple[int, tuple[int, int]]] = []
-    if table.separator != " ":
-        if len(spans) != table.count:
-            return None
-        chosen = [(strength, spans[at]) for at, strength in table.secret.items()]
-    else:
-        more = len(spans) - table.count  # one more: the index of a printed table
-        if more not in (0, 1):
-            spans = [found.span() for found in re.finditer(r"\S+", line)]
-            more = len(spans) - table.count
-        for at, strength in table.secret.items():
-            if more in (0, 1) and table.count > 1:
-                chosen.append((strength, spans[at + more]))
-            elif table.count == 1 and len(spans) == 1:
-                chosen.append((strength, spans[0]))
-            else:
-                first, last = table.spans[at]
-                chosen += [(strength, (a, b)) for a, b in spans if a + shift < last and b + shift > first]
-        if not chosen:
-            return None
-    if table.count == 1 and table.separator == " " and len(spans) > 2:
-        return None
-    found: list[tuple[str, int, int]] = []
-    for strength, (first, last) in chosen:
-        value = line[first:last]
-        if "=" in value and (";" in value or strength == 1) and (pieces := list(cookie_values(line, first, last))):
-            found += [("a cookie", start + shift, end + shift) for start, end in pieces]
-            continue
-        if is_value(value, strength, sure=table.sure and table.count > 1):
-            found.append(("a password or key", first + shift, last + shift))
-    return found
-
-
 def is_value(value: str, strength: int, *, sure: bool) -> bool:
     """Whether a cell below a secret's name is one. `sure`: it certainly is that cell."""
     low = value[:100].casefold()
@@ -586,20 +437,12 @@ def is_value(value: str, strength: int, *, sure: bool) -> bool:
     return len(value) >= 6 and " " not in value and has_digit and has_letter and not _ATTRIBUTE.fullmatch(value)
 
 
-def _beside(line: str) -> tuple[int, int] | None:
-    """The secret in a line of two cells whose first one names it, as in a printed Series."""
-    bare, shift = unprefixed(line)
-    if len(bare) > 600:
-        return None
-    for separator in ("\t", "|", " "):
-        if separator not in bare or (separator == " " and "  " not in bare.strip()):
-            continue
-        spans = _cells(bare, separator)
-        if len(spans) != 2:
-            continue
-        name, value = (bare[first:last] for first, last in spans)
-        strength = name_strength(name) if _NAME_CELL.fullmatch(name) else 0
-        names_another = _NAME_CELL.fullmatch(value) is not None and name_strength(value)
-        if strength and not names_another and is_value(value, strength, sure=False):
-            return spans[1][0] + shift, spans[1][1] + shift
-    return None
+_BEFORE_ROW = re.compile(r" {1,12}\d{0,9}\t|(?:[^\s:,;|]{1,300}[:-])?\d{1,9}[:-]|[+\- ](?=\S)")
+"""What read_file, `cat -n`, `grep -n` and `diff` put before a line."""
+
+
+def unprefixed(line: str) -> tuple[str, int]:
+    """The line without what was put before it, and how much that was."""
+    before = _BEFORE_ROW.match(line)
+    shift = before.end() if before is not None else 0
+    return line[shift:].rstrip("\r"), shift

@@ -7,7 +7,8 @@ import time
 
 from ipyagent.redaction import ARTICLE, Redactor, apart, replaced, secrets_in
 from ipyagent.redaction.keys import ANYWHERE, FORMATS, begins_here
-from ipyagent.redaction.names import inside, name_places, places_of, table_secrets
+from ipyagent.redaction.names import OF_A_USER, inside, name_places, places_of
+from ipyagent.redaction.tables import grid_secrets, open_group, opens_beside, table_secrets
 
 HELD = 20_000
 """Characters that are held back at most."""
@@ -19,17 +20,32 @@ _TOGETHER, MOMENT = 512, 0.03
 """Characters, and seconds, that pieces wait for each other at most; nobody sees a shorter moment."""
 _STARTS = tuple(sorted({begin for _, begin, _ in FORMATS} | {"://", "/api/webhooks/", "-----BEGIN"}, key=len))
 _BEGUN = re.compile("|".join(re.escape(begin) for begin in reversed(_STARTS)) + r"|\d{8,10}:AA")
+_ROWS_BEGIN, _KEY = ("[", ",", " ", ";", "</tr>"), 80
+"""How the head of a table ends whose rows have begun; characters that may hold the beginning of what they stand in."""
 _PREFIXES = frozenset(begin[:size] for begin in _STARTS for size in range(1, len(begin)))
 _LONGEST = max(map(len, _STARTS))
 _BOT = re.compile(r"(?<!\d)\d{1,10}(?::A?)?\Z")
 _OPEN_VALUE = re.compile(
     r"[\w.\-]{0,34}['\"`*\\]{0,9}[ \t\xa0]{0,200}(?:(?:[:：]=?|==?>?|is|ist|i|是|は|→)\*{0,2}[ \t\xa0]{0,200}"
     r"(?:\\{0,7}['\"`]+[^'\"`\n]*|[^\s'\"`,;]*|[\[{(][^\]})]*)|,[ \t]{0,40}(?:['\"][^'\"\n]{0,400}(?:['\"]\s{0,40})?)?|"
-    r"[^<>\n]{0,200}>[^<>\n]{0,400})?\Z"
+    r"[^<>\n]{0,200}>[^<>\n]{0,400}|(?:\s{0,9}</?[^<>\n]{0,200}(?:>|\Z)){1,4}\s{0,9}[^<>\n]{0,400}|"
+    r"[ \t]{1,40}['\"]?[^\s'\"]{0,400}|%3D[^\s&]{0,400}|['\"]\]\s{0,9}=?[^\n]{0,400}|"
+    r"['\"]?[^\n]{0,80}\bvalue\b[^\n}]{0,400})?(?:<[^<>\n]{0,400})?\Z"
 )
+_OPEN_STRING = re.compile(r"[^\\\n]{0,400}\\+[\"n](?:(?:[^\"\\\n]|\\.)*+|(?:[^'\\\n]|\\.)*+)\\?\Z")
+_OPEN_TAG = re.compile(r"<(?:[A-Za-z/][^<>\n]{0,400})?\Z")
+_OPEN_HASH = re.compile(
+    r"(?:\$[\w-]{1,20}\$|\{\w{2,10}\}|pbkdf2|scrypt:|SCRAM-|\*[0-9A-F]{4}|:[0-9a-f]{32}:|:\*:|:\d{4,5}:)\S{0,600}\Z"
+)
+_OPEN_LOGIN = re.compile(r"(?<!\S)[\w$:.]{1,80}/[^\s/]{0,100}\Z")
+_LOGIN_ABOVE = re.compile(r"\blogin[ \t]{1,9}\S{1,60}\s*\Z")
 _OPEN_SENT = re.compile(
     r"(?i)(?:bearer[ :=]{0,20}|basic\s{1,20}|\s(?:-u|--user|--userpwd)[ =])['\"]?\S{0,4000}\Z"
     r"|cookie['\"]?(?::[^\n]{0,4000})?\Z"
+    r"|auth['\"\\]{0,3}\s{0,9}(?:[:=(]{1,2}[^\n)]{0,400})?\Z|\bidentified\s[^\n;]{0,200}\Z|\b(?:thin|oci8?):\S{0,300}\Z"
+    r"|sshpass\s{1,9}-p\s{0,3}\S{0,200}\Z|\b(?:mysql|mariadb)[^\n|;]{0,200}\s-p\S{0,200}\Z"
+    r"|\b(?:psk|secretstr)[^\n]{0,200}\Z|\b(?:requirepass|masterauth)\s{1,9}\S{0,200}\Z"
+    r"|[?&](?:x-\w{3,5}-)?sig(?:nature)?=\S{0,1000}\Z|password(?:::| ')[^\n']{0,400}\Z"
     r"|(?:\s--[\w\-]{0,40}?(?:pass|pwd|secret|key|credential)[\w\-]{0,20}|\blogin \S{1,60} password) ['\"]?\S{0,400}\Z"
 )
 _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
@@ -63,6 +79,7 @@ class Stream:
             return before
         pending = "".join(self._pending)
         lines = pending.rfind("\n") + 1  # the whole lines first: they tell what the rest stands below
+        lines = 0 if pending.startswith("Name: ", lines) else lines  # unless it names what stands above it
         made, left = self._taken(pending[:lines])
         rest = left + pending[lines:]
         if not left:
@@ -106,13 +123,21 @@ class Stream:
         low = text.encode("latin-1", "replace").lower()
         line = text.rfind("\n") + 1
         places = name_places(text, low)
-        head = table_secrets(text, low, places)[1] or inside(text, places)[1]
+        head, grid = table_secrets(text, low, places).head or inside(text, places)[1], grid_secrets(text, places)
         self._table = bool(head)
-        above = ""
-        if line:  # of the line above only its form: its head is known
-            last = text[max(text.rfind("\n", 0, line - 1) + 1, line - 1 - _ABOVE) : line - 1]
-            above = head or _LETTER.sub("x", _DIGIT.sub("0", last))
-        self._context = (f"{above}\n" if line else "") + text[max(line, cut - _CONTEXT) :]
+        if grid.head:  # its rows are held back until they are whole
+            after = grid.opened if grid.opened >= 0 else cut if grid.head.endswith(_ROWS_BEGIN) else cut - _KEY
+            self._context = f"{grid.head}\n{text[max(after, cut - HELD, 0) :]}"
+        else:
+            above = ""
+            if line:  # of the line above only its form: its head is known
+                last = text[max(text.rfind("\n", 0, line - 1) + 1, line - 1 - _ABOVE) : line - 1]
+                kept = OF_A_USER.fullmatch(last) or _LOGIN_ABOVE.search(last)
+                above = head or (last if kept else _LETTER.sub("x", _DIGIT.sub("0", last)))
+            self._context = (f"{above}\n" if line else "") + text[max(line, cut - _CONTEXT) :]
+            begun = grid.begun if grid.begun >= 0 else open_group(text)
+            if not head and begun < max(line, cut - _CONTEXT):
+                self._context = text[begun:]
         private = text.rfind("-----BEGIN")
         if private >= 0 and "PRIVATE KEY" in text[private : private + 90] and text.find("-----END", private) < 0:
             self._context = f"-----BEGIN PRIVATE KEY-----\n{self._context}"
@@ -122,6 +147,10 @@ class Stream:
         """Up to where the text says the same whatever follows."""
         line = max(text.rfind("\n") + 1, 0)
         held = line if self._table else self._open(text, line)
+        low = text.encode("latin-1", "replace").lower()
+        places = name_places(text, low)
+        for opened in (table_secrets(text, low, places).opened, grid_secrets(text, places).opened):
+            held = min(held, opened) if opened >= 0 else held
         private = text.rfind("-----BEGIN", max(0, len(text) - HELD - _CONTEXT))
         if private >= 0:
             head = text[private : private + 90]
@@ -159,9 +188,15 @@ class Stream:
         for at, length in name_places(tail[-4_400:], low):
             if shift + at >= held:
                 break
-            if _OPEN_VALUE.match(tail, shift + at + length):
+            end = shift + at + length
+            if _OPEN_VALUE.match(tail, end) or ("\\" in tail and _OPEN_STRING.match(tail, end)):
                 held = shift + at
                 break
+        for form in (_OPEN_TAG, _OPEN_HASH, _OPEN_LOGIN):
+            if (opened := form.search(tail, max(0, len(tail) - 700))) is not None:
+                held = min(held, opened.start())
+        if opens_beside(tail):
+            held = 0
         if (sent := _OPEN_SENT.search(tail, max(0, len(tail) - 4_400))) is not None:
             held = min(held, sent.start())
         return line + held

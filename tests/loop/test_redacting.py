@@ -36,6 +36,7 @@ GITHUB = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9"
 STRIPE = "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc"
 TELEGRAM = "123456789:" + "AAHk3jd8fKJ3kd93kd9zQ7pR2mW5xB8nC1v"
 BODY = "MIIEowIBAAKCAQEAz9" * 3 + "\n"
+GIVEN = Path(ipyagent.__file__).parents[2] / "shared" / "data" / "tables"
 
 
 def test_a_secret_gives_way_to_its_kind_and_length() -> None:
@@ -124,6 +125,148 @@ def test_what_a_name_opens_may_hold_none() -> None:
                  "password reset2024 was sent", "('password', 'required')",
                  "password:\n\nWrite it down.", "tokens = ['w0rd1x', 'w0rd2x']"]:
         assert redacted(text) == (text, [])
+
+
+ROWS = pd.DataFrame({"user": ["ann", "bob"], "password": ["tigerlily9", "mK4zWq81xB"], "city": ["Ulm", "Bonn"]})
+NOTED = ROWS.assign(note=["first\nsecond", "a\n\nb"])[["user", "note", "password", "city"]]
+AUTH = base64.b64encode(b"ann:tigerlily9").decode()
+SHAPES = {
+    "quoted line breaks": NOTED.to_csv(index=False),
+    "quoted line breaks, semicolons": NOTED.to_csv(index=False, sep=";", quoting=1),
+    "quoted line breaks, tabs": NOTED.to_csv(sep="\t"),
+    "csv in a string": repr(ROWS.to_csv(index=False)),
+    "csv in JSON": json.dumps({"content": NOTED.to_csv(index=False)}),
+    "two lines of heads": pd.concat({"a": ROWS, "b": ROWS}, axis=1).to_csv(),
+    "names and values": ROWS.melt(id_vars="user").to_csv(index=False),
+    "names and values printed": ROWS.melt(id_vars="user").to_string(),
+    "on its side": ROWS.T.to_string(),
+    "on its side, csv": ROWS.T.to_csv(),
+    "on its side, html": ROWS.T.to_html(),
+    "in the index": ROWS.set_index("password").to_string(),
+    **{f"to_json {how}": ROWS.to_json(orient=how) for how in ("split", "table", "records", "index", "columns")},
+    "to_json split, indented": ROWS.to_json(orient="split", indent=2),
+    "json of json": json.dumps(ROWS.to_json(orient="split")),
+    "json lines": ROWS.to_json(orient="records", lines=True),
+    "a dict of lists": str(ROWS.to_dict("tight")),
+    "a list of rows": json.dumps([list(ROWS), *ROWS.to_numpy().tolist()], indent=1),
+    "tuples": repr([tuple(ROWS), *ROWS.itertuples(index=False, name=None)]),
+    "insert": "INSERT INTO `u` (`id`, `password`) VALUES\n(1, 'tigerlily9'),\n(2, 'mK4zWq81xB');",
+    "copy": "COPY public.u (id, password) FROM stdin;\n1\ttigerlily9\n2\tmK4zWq81xB\n\\.\n",
+    "html": ROWS.to_html(),
+    "html in a line": ROWS.to_html(index=False).replace("\n", ""),
+    "html without th": "<table><tr><td>user</td><td>password</td></tr><tr><td>ann</td><td>tigerlily9</td></tr></table>",
+    "html, tags in cells": "<tr><th><b>user</b></th><th class='x'><b>password</b></th></tr>"
+    "<tr><td>ann</td><td><code>tigerlily9</code></td></tr>",
+    "a list of terms": "<dl><dt>user</dt><dd>ann</dd><dt>password</dt><dd>tigerlily9</dd></dl>",
+    "a property list": "<dict><key>password</key><string>tigerlily9</string></dict>",
+    "attributes": '<add key="Password" value="tigerlily9" /><property name="db.password">mK4zWq81xB</property>',
+    "a form": '<input type="password" name="pw" value="tigerlily9">',
+    "latex": "user & password \\\\\n\\midrule\nann & tigerlily9 \\\\\nbob & mK4zWq81xB \\\\\n\\bottomrule\n",
+    "pgpass": "db.example:5432:sales:ann:tigerlily9\n*:*:*:bob:mK4zWq81xB\n",
+    "odbc": "Driver={X};Server=db;UID=sa;PWD={tigerlily9!};Encrypt=yes",
+    "jdbc": "jdbc:sqlserver://db:1433;user=sa;password=tigerlily9;x=1 jdbc:x://h/?user=a&password=mK4zWq81xB",
+    "jdbc oracle": "jdbc:oracle:thin:scott/tigerlily9@db.example:1521/orcl",
+    "sqlplus": "sqlplus scott/tigerlily9@//db.example:1521/orcl",
+    "netrc": "machine api.example\n  login ann\n  password tigerlily9\nmachine b login bob password mK4zWq81xB\n",
+    "my.cnf": "[client]\nuser = ann\npassword = tigerlily9x\n",
+    "a plain word below a user": "user: ann\npassword: tigerlily\n",
+    "docker": f'{{"auths": {{"https://index.example/v1/": {{"auth": "{AUTH}"}}}}}}',
+    "npmrc": f"_auth = {AUTH}",
+    "a variable's default": 'variable "db_password" {\n  default = "tigerlily9"\n}\n',
+    "an address in an address": "next=https%3A%2F%2Fx%2F%3Fpassword%3Dtigerlily9%26b%3D1",
+    "a connection in an address": "odbc_connect=Server%3Ddb%3BPWD%3Dtigerlily9%3BEncrypt%3Dyes",
+    "a part of a form": 'Content-Disposition: form-data; name="password"\r\n\r\ntigerlily9\r\n--b0--\r\n',
+    "a tuple": "requests.get(url, auth=('ann', 'tigerlily9')), HTTPBasicAuth('bob', 'mK4zWq81xB')",
+    "a subscript": "config['password'] = 'tigerlily9'",
+    "an unwrapped secret": "Conf(user='ann', key=SecretStr('tigerlily9'))",
+    "users of a database": "CREATE USER a IDENTIFIED BY 'tigerlily9'; CREATE ROLE b WITH LOGIN PASSWORD 'mK4zWq81xB';",
+    "a container's variable": '[{"name": "DB_PASSWORD", "value": "tigerlily9"}]\n- name: DB_PASSWORD\n',
+    "commands": "sshpass -p tigerlily9 ssh x; mysql -uann -pmK4zWq81xB sales",
+    "files of settings": "requirepass tigerlily9\nENV DB_PASSWORD mK4zWq81xB\n",
+    "signed": "https://x.blob.example/c?sv=2020&sig=tigerlily9mK4zWq81xB2R5tRd0PzX2q%3D&se=1",
+}  # fmt: skip
+"""What a secret's name stands above, before, or around; and what takes a password without a name."""
+WHOLE_ONLY = {
+    "rows before their names": '{"data": [["ann", "tigerlily9"]], "columns": ["user", "password"]}',
+    "a Series": repr(ROWS["password"]),
+    "an Index": repr(ROWS.set_index("password").index),
+    "a cluster's secret": "apiVersion: v1\nkind: Secret\nstringData:\n  primary: tigerlily9\n",
+    "a sensitive output": '{"db": {"sensitive": true, "type": "string", "value": "tigerlily9"}}',
+}
+"""What is only known by what stands behind it, or far above."""
+HASHES = (
+    "$6$Zq7XkV2m$9TfLw4Rb8NcYh3Jd6Gs1Pu5E9TfLw4Rb8NcYh3Jd6Gs1Pu5EaaBBccDDee",
+    "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$X3DX6M94c7o",
+    "$apr1$hRwXq1Zy$5Bv7o9m3o8w6o6Ck7k9q1.", "$2b$12$c4WoMPo3SXsafkva.HHa6uXQZWr7oboPiC2bT/r7q1BB8I2s0BRqC",
+    "{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=", "{SSHA}W6ph5Mm5Pz8GgiULbPgzG37mj9gabcd1",
+    "$argon2id$v=19$m=65536,t=3,p=4$Zq7XkV2m9TfLw4Rb8NcY$h3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8NcYh3Jd6Gs1Pu5",
+    "pbkdf2_sha256$260000$Zq7XkV2m9TfL$w4Rb8NcYh3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8NcY=",
+    "scrypt:32768:8:1$Zq7XkV2m9TfLw4Rb$8NcYh3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8NcYh3Jd6Gs1Pu5E",
+    "*2470C0C06DEE42FD1618BB99005ADCA2EC9D1E19",
+)  # fmt: skip
+
+
+def piecewise(said: str, size: int) -> str:
+    stream, made = Stream(Redactor()), ""
+    for at in range(0, len(said), size):
+        stream._due = 0
+        made += stream.feed(said[at : at + size])
+    return made + stream.end()
+
+
+@pytest.mark.parametrize("name", [*SHAPES, *WHOLE_ONLY])
+def test_a_layout_hides_no_secret(name: str) -> None:
+    text = {**SHAPES, **WHOLE_ONLY}[name]
+    for said in (text, f"first\n{text}\nlast\n"):
+        shown, _ = redacted(said, environ={})
+        assert [value for value in ("tigerlily", "mK4zWq81xB", AUTH) if value in shown] == []
+        assert not said.endswith("last\n") or (shown.startswith("first\n") and shown.endswith("last\n"))
+        assert redacted(shown, environ={}) == (shown, [])
+        assert "tigerlily" not in mask(said)
+        for size in () if name in WHOLE_ONLY else (1, 3, 16):
+            made = piecewise(said, size)
+            assert [value for value in ("tigerlily", "mK4zWq81xB", AUTH) if value in made] == [], size
+
+
+@pytest.mark.parametrize("hashed", HASHES)
+def test_the_hash_of_a_password_is_a_secret(hashed: str) -> None:
+    body = hashed.split("$")[-1] if "$" in hashed else hashed.strip("*").partition("}")[2] or hashed[1:]
+    for said in (f"ann:{hashed}:19000:0:99999:7:::\nlast", f"ann:{hashed}\n", f"pw = '{hashed}'"):
+        assert body[4:-4] not in redacted(said, environ={})[0]
+        for size in (1, 16):
+            assert body[4:-4] not in piecewise(said, size)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "uses: actions/checkout@v4 and octo/repo2@9f8e7d6c, npm i @scope/pkg9@1.2.3",
+        "a.py:1200:x: y\nhttp://localhost:8888:x\n[fe80:1234:ab:cd:ef12]\n2024:12:30:ab:cd9",
+        "it costs $5$ or $6$ a piece; $x$ and $y$ are variables of the formula $y$=x",
+        "login(user, password)\ncall('ann', 'Green-Valley-2020')\n[('password', 'realm'), ('a1b2c3d', 'x9y8z7w6')]",
+        "df[['user', 'city']]\nrows = [['ann', 'Green-Valley-2020']]",
+        "<ul><li>Secret</li><li>Green-Valley-2020</li></ul><label>Password</label>",
+        "user = ann\npassword = required\n[login]\npassword: str\n",
+        "name,value\nregion,Green-Valley-2020\ncity,R2D2-Unit-99\n",
+        'f"Server={host};UID={user};PWD={password};" {"kind": "Secretary", "data": 5}',
+        "docker run -p3306:3306 mysql; mysql --protocol=tcp -h db9.example",
+    ],
+)
+def test_what_only_looks_like_a_layout_of_secrets_stays_as_it_is(text: str) -> None:
+    assert redacted(text, environ={}) == (text, [])
+    assert piecewise(text, 3) == text
+
+
+@pytest.mark.skipif(not GIVEN.is_dir(), reason="tables that stand beside the project")
+def test_real_tables_hold_no_secret_in_any_layout() -> None:
+    for file in sorted(GIVEN.glob("*.csv")):
+        frame = pd.read_csv(file).head(300)
+        for said in (
+            file.read_text("utf-8", "replace"), frame.to_json(orient="split"), frame.to_html(), frame.to_string(),
+            frame.head(40).T.to_csv(), frame.head(40).melt().to_csv(), repr(frame.to_csv()),
+            str(frame.to_dict("tight")),
+        ):  # fmt: skip
+            assert secrets_in(said, environ={}) == [], file
 
 
 NAMED_SO = (
@@ -343,6 +486,10 @@ def test_what_a_look_costs_is_in_proportion_to_the_text_and_not_to_its_pieces() 
 
 
 UNITS = (
+    '["password","a"],[', '"columns":["password"],', "(password,a) VALUES (1,'", "<tr><th>password</th>",
+    "<td>password",
+    'password,a\n"b\n', '"password\\n', "a/b@", ":5432:", "$6$a", ";pwd={", 'name="password" value="', "&sig=",
+    "auth=(\'a\',",
     "password=[", "'password', '", "<password>", "password:\n- a1b2c3d\n", "--password ", "login a password ",
     "password: |\n  ",
     "xoxb-", "eyJ", "eyJa.", "eyJ-", "SG.", "sk-", "sk-ant-", "sk-a1", ":AA", "12345678:AA", "/api/webhooks/1", "AIza",

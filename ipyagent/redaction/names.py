@@ -300,7 +300,6 @@ _SUBSCRIPT = re.compile(r"""["']\]\s{0,9}=\s{0,9}(?P<quote>["'])(?P<value>[^"'\n
 _IN_ADDRESS = re.compile(r"(?i)%3D(?P<value>(?:[\w.~!*()+-]|%(?!3B|26|0A|0D|20)[0-9a-f]{2}){3,400})")
 _SET_BEFORE = re.compile(r"(?m)^[ \t]{0,40}(?:ENV|ARG|setx|setenv|set)[ \t]{1,9}\Z")
 _DEFAULT = re.compile(r"""["']\s{0,9}\{[^{}]{0,400}?\bdefault\s{0,9}=\s{0,9}["'](?P<value>[^"'\n]{3,400})["']""")
-_ITEM_BELOW = re.compile(r"(?:\s{1,40}\* -)?[ \t]*\n")
 _AFTER_BLANK = re.compile(r"[ \t]{1,40}['\"]?(?P<value>[^\s'\"\-][^\s'\"]{5,400})")
 _TAG_BEFORE = re.compile(r"<(?:\w{1,40}:)?\Z")
 _PAIR_BEFORE = re.compile(r"[\[(]\s{0,40}['\"]\Z")

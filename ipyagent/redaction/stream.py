@@ -8,7 +8,7 @@ import time
 from ipyagent.redaction import ARTICLE, Redactor, apart, replaced, secrets_in
 from ipyagent.redaction.keys import ANYWHERE, FORMATS, begins_here
 from ipyagent.redaction.names import OF_A_USER, inside, name_places, places_of
-from ipyagent.redaction.tables import grid_secrets, open_group, opens_beside, table_secrets
+from ipyagent.redaction.tables import Grids, grid_secrets, open_group, opens_beside, table_secrets
 
 HELD = 20_000
 """Characters that are held back at most."""
@@ -26,12 +26,13 @@ _PREFIXES = frozenset(begin[:size] for begin in _STARTS for size in range(1, len
 _LONGEST = max(map(len, _STARTS))
 _BOT = re.compile(r"(?<!\d)\d{1,10}(?::A?)?\Z")
 _OPEN_VALUE = re.compile(
-    r"[\w.\-]{0,34}['\"`*\\]{0,9}[ \t\xa0]{0,200}(?:(?:[:：]=?|==?>?|is|ist|i|是|は|→)\*{0,2}[ \t\xa0]{0,200}"
+    r"(?:[^\W是は]|[.\-]){0,34}+['\"`*\\]{0,9}+[ \t\xa0]{0,200}+"
+    r"(?:(?:[:：]=?|==?>?|is|ist|i|是|は|→)\*{0,2}[ \t\xa0]{0,200}"
     r"(?:\\{0,7}['\"`]+[^'\"`\n]*|[^\s'\"`,;]*|[\[{(][^\]})]*)|,[ \t]{0,40}(?:['\"][^'\"\n]{0,400}(?:['\"]\s{0,40})?)?|"
-    r"[^<>\n]{0,200}>[^<>\n]{0,400}|(?:\s{0,9}</?[^<>\n]{0,200}(?:>|\Z)){1,4}\s{0,9}[^<>\n]{0,400}|"
-    r"[ \t]{1,40}['\"]?[^\s'\"]{0,400}|%3D[^\s&]{0,400}|['\"]\]\s{0,9}=?[^\n]{0,400}|"
-    r"['\"]?[^\n]{0,80}\bvalue\b[^\n}]{0,400})?(?:<[^<>\n]{0,400})?\Z"
+    r"[^<>\n]{0,200}>[^<>\n]{0,400}|(?:</?[^<>\n]{0,200}(?:>\s{0,9}|\Z)){1,4}[^<>\n]{0,400}|"
+    r"(?<=[ \t])['\"]?[^\s'\"]{0,400}|%3D[^\s&]{0,400}|\]\s{0,9}=?[^\n]{0,400})?(?:<[^<>\n]{0,400})?\Z"
 )
+_OPEN_NAMED = re.compile(r"[^\n]{0,80}\bvalue\b[^\n}]{0,400}\Z")
 _OPEN_STRING = re.compile(r"[^\\\n]{0,400}\\+[\"n](?:(?:[^\"\\\n]|\\.)*+|(?:[^'\\\n]|\\.)*+)\\?\Z")
 _OPEN_TAG = re.compile(r"<(?:[A-Za-z/][^<>\n]{0,400})?\Z")
 _OPEN_HASH = re.compile(
@@ -42,12 +43,18 @@ _LOGIN_ABOVE = re.compile(r"\blogin[ \t]{1,9}\S{1,60}\s*\Z")
 _OPEN_SENT = re.compile(
     r"(?i)(?:bearer[ :=]{0,20}|basic\s{1,20}|\s(?:-u|--user|--userpwd)[ =])['\"]?\S{0,4000}\Z"
     r"|cookie['\"]?(?::[^\n]{0,4000})?\Z"
-    r"|auth['\"\\]{0,3}\s{0,9}(?:[:=(]{1,2}[^\n)]{0,400})?\Z|\bidentified\s[^\n;]{0,200}\Z|\b(?:thin|oci8?):\S{0,300}\Z"
-    r"|sshpass\s{1,9}-p\s{0,3}\S{0,200}\Z|\b(?:mysql|mariadb)[^\n|;]{0,200}\s-p\S{0,200}\Z"
-    r"|\b(?:psk|secretstr)[^\n]{0,200}\Z|\b(?:requirepass|masterauth)\s{1,9}\S{0,200}\Z"
-    r"|[?&](?:x-\w{3,5}-)?sig(?:nature)?=\S{0,1000}\Z|password(?:::| ')[^\n']{0,400}\Z"
     r"|(?:\s--[\w\-]{0,40}?(?:pass|pwd|secret|key|credential)[\w\-]{0,20}|\blogin \S{1,60} password) ['\"]?\S{0,400}\Z"
 )
+_OPEN_LOGINS = re.compile(
+    r"(?i)auth['\"\\]{0,3}\s{0,9}(?:[:=(]{1,2}[^\n)]{0,400})?\Z|identified\s[^\n;]{0,200}\Z|(?:thin|oci8?):\S{0,300}\Z"
+    r"|sshpass\s{1,9}-p\s{0,3}\S{0,200}\Z|(?:mysql|mariadb)[^\n|;]{0,200}\s-p\S{0,200}\Z"
+    r"|(?:psk|secretstr)[^\n]{0,200}\Z|(?:requirepass|masterauth)\s{1,9}\S{0,200}\Z"
+    r"|[?&](?:x-\w{3,5}-)?sig(?:nature)?=\S{0,1000}\Z|password(?:::| ')[^\n']{0,400}\Z"
+)
+_LOGIN_WORDS = (
+    b"auth", b"identified", b"thin:", b"oci", b"sshpass", b"mysql", b"mariadb", b"psk", b"secretstr", b"requirepass",
+    b"sig", b"password:", b"password '",
+)  # fmt: skip
 _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 _BEGINS_KEY = re.compile(r"-----BEGIN[A-Z0-9 ]{0,60}-{0,5}\Z")
 
@@ -63,6 +70,7 @@ class Stream:
         self._pending: list[str] = []
         self._size = 0
         self._due, self._again = 0, 0.0
+        self._seen: tuple[str, tuple[list[tuple[int, int]], Grids, Grids]] | None = None
 
     def __repr__(self) -> str:
         return f"<Stream {self._size} characters held back>"
@@ -120,10 +128,9 @@ class Stream:
             found += [("a key", at, at + len(value)) for at in places_of(text, value)]
         found = [each for each in apart(found) if each[2] > begin]
         self._redact.found([ARTICLE.sub("", kind) for kind, _, _ in found])
-        low = text.encode("latin-1", "replace").lower()
         line = text.rfind("\n") + 1
-        places = name_places(text, low)
-        head, grid = table_secrets(text, low, places).head or inside(text, places)[1], grid_secrets(text, places)
+        places, table, grid = self._tables(text)
+        head = table.head or inside(text, places)[1]
         self._table = bool(head)
         if grid.head:  # its rows are held back until they are whole
             after = grid.opened if grid.opened >= 0 else cut if grid.head.endswith(_ROWS_BEGIN) else cut - _KEY
@@ -143,14 +150,21 @@ class Stream:
             self._context = f"-----BEGIN PRIVATE KEY-----\n{self._context}"
         return replaced(text, found, begin)
 
+    def _tables(self, text: str) -> tuple[list[tuple[int, int]], Grids, Grids]:
+        """Where words of secrets' names stand in the text, and its tables as lines and as anything else."""
+        if self._seen is None or self._seen[0] != text:
+            low = text.encode("latin-1", "replace").lower()
+            places = name_places(text, low)
+            self._seen = text, (places, table_secrets(text, low, places), grid_secrets(text, places))
+        return self._seen[1]
+
     def _settled(self, text: str) -> int:
         """Up to where the text says the same whatever follows."""
         line = max(text.rfind("\n") + 1, 0)
         held = line if self._table else self._open(text, line)
-        low = text.encode("latin-1", "replace").lower()
-        places = name_places(text, low)
-        for opened in (table_secrets(text, low, places).opened, grid_secrets(text, places).opened):
-            held = min(held, opened) if opened >= 0 else held
+        _, *tables = self._tables(text)
+        for each in tables:
+            held = min(held, each.opened) if each.opened >= 0 else held
         private = text.rfind("-----BEGIN", max(0, len(text) - HELD - _CONTEXT))
         if private >= 0:
             head = text[private : private + 90]
@@ -185,18 +199,30 @@ class Stream:
                     break
         low = tail[-4_400:].encode("latin-1", "replace").lower()
         shift = len(tail) - len(low)
+        late_value = tail.rfind("value", max(0, len(tail) - 500))
         for at, length in name_places(tail[-4_400:], low):
             if shift + at >= held:
                 break
             end = shift + at + length
-            if _OPEN_VALUE.match(tail, end) or ("\\" in tail and _OPEN_STRING.match(tail, end)):
+            if (
+                _OPEN_VALUE.match(tail, end)
+                or ("\\" in tail and _OPEN_STRING.match(tail, end))
+                or (late_value >= end and _OPEN_NAMED.match(tail, end))
+            ):
                 held = shift + at
                 break
-        for form in (_OPEN_TAG, _OPEN_HASH, _OPEN_LOGIN):
-            if (opened := form.search(tail, max(0, len(tail) - 700))) is not None:
-                held = min(held, opened.start())
-        if opens_beside(tail):
+        late = max(0, len(tail) - 700)
+        word = max(run, late)
+        for form, begin, signs in (
+            (_OPEN_TAG, tail.rfind("<", late), "<"), (_OPEN_HASH, word, "$}:*-2"), (_OPEN_LOGIN, word, "/"),
+        ):  # fmt: skip
+            if begin >= 0 and any(sign in tail[begin:] for sign in signs):
+                opened = form.search(tail, begin)
+                held = min(held, opened.start()) if opened is not None else held
+        if len(tail) <= _ABOVE and opens_beside(tail):
             held = 0
+        if any(needle in low for needle in _LOGIN_WORDS) and (login := _OPEN_LOGINS.search(tail, late)) is not None:
+            held = min(held, login.start())
         if (sent := _OPEN_SENT.search(tail, max(0, len(tail) - 4_400))) is not None:
             held = min(held, sent.start())
         return line + held

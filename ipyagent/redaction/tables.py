@@ -357,7 +357,8 @@ def open_group(text: str) -> int:
     """Where a list or a row of HTML begins that has not ended, near the text's end; the text's length for none."""
     low = max(0, len(text) - _HEAD_CHARS)
     start = max(text.rfind("[", low), text.rfind("(", low))
-    if start >= 0 and (not re.search("[\"'][^\"']|.\\s*\\Z", text[start:]) or re.search(r"[\])]", text[start:])):
+    rest = text[start + 1 :]
+    if start >= 0 and ("]" in rest or ")" in rest or not ('"' in rest or "'" in rest or not rest.strip())):
         start = -1
     row = text.rfind("<tr", low)
     if row >= 0 and text.find("</tr", row) >= 0:
@@ -418,7 +419,8 @@ def grid_secrets(text: str, places: list[tuple[int, int]], deep: int = 0) -> Gri
     if "<t" in text or "<T" in text:
         html = _html(text)
         made = Grids(made.found + html.found, made.head or html.head, max(made.opened, html.opened), made.begun)
-    made.found.extend(_around_its_name(text, places))
+    if "\nName: " in text or "Index([" in text:
+        made.found.extend(_around_its_name(text, places))
     if deep < 3 and "\\" in text:
         made.found.extend(_in_strings(text, places, deep))
     return made
@@ -426,14 +428,20 @@ def grid_secrets(text: str, places: list[tuple[int, int]], deep: int = 0) -> Gri
 
 def _listed(text: str, places: list[tuple[int, int]]) -> Grids:
     found: list[tuple[str, int, int]] = []
-    done = behind = 0
+    done = behind = seen = 0
+    if not ("[" in text or "(" in text):
+        return Grids(found)
     head, opened, begun = "", -1, -1
     for at, _ in places:
         if at < done:
             continue
-        low = max(done, at - _HEAD_CHARS)
+        low = max(done, seen, at - _HEAD_CHARS)
         start = max(text.rfind("[", low, at), text.rfind("(", low, at))
-        names = _NAMES.match(text, start, min(len(text), start + _HEAD_CHARS)) if start >= 0 else None
+        if start < 0:
+            seen = at
+            continue
+        seen = start + 1
+        names = _NAMES.match(text, start, min(len(text), start + _HEAD_CHARS))
         if names is None or names.end() <= at:
             continue
         spans = [_trimmed(text, *each.span()) for each in _ONE_NAME.finditer(text, start + 1, names.end() - 1)]

@@ -400,6 +400,10 @@ class Project:
             self._note_known(noted, at)
         return found
 
+    def knows(self, path: Path) -> None:
+        """Take a file that was written on the user's behalf as one that they know of."""
+        self.arrived([path])
+
     def arrivals(self, paths: Iterable[Path]) -> list[str]:
         """`arrived`, as lines for the user."""
         lines: list[str] = []

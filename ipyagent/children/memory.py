@@ -39,9 +39,8 @@ def own_memory(project: Project, kind: SubagentType) -> dict[str, MemoryStore]:
     """The one store that a type has, under the name by which it sees it."""
     mine = kind.memory == "user"
     vouch = None if mine else Records(project.user).holds
-    return {
-        SCOPE: MemoryStore(memory_folder(project, kind), SCOPE, prepare=None if mine else project.make, vouch=vouch)
-    }
+    prepare, wrote = (None, None) if mine else (project.make, None if project.elsewhere else project.knows)
+    return {SCOPE: MemoryStore(memory_folder(project, kind), SCOPE, prepare=prepare, vouch=vouch, wrote=wrote)}
 
 
 def memory_words(stores: dict[str, MemoryStore]) -> list[str]:

@@ -70,14 +70,16 @@ class MemoryStore:
         versions: int = 20,
         prepare: Callable[[], object] | None = None,
         vouch: Callable[[bytes], bool] | None = None,
+        wrote: Callable[[Path], object] | None = None,
     ) -> None:
         """`prepare` is called before the first write of a folder that is not there yet (`project.make`); `vouch` tells
         whether a memory that claims to be the user's word was recorded as that (`texts.Records.holds`; None: the
-        folder is the user's own)."""
+        folder is the user's own); `wrote` is called with each file that was written (`project.knows`)."""
         self.folder = folder
         self.scope = scope
         self.index = Index(self)
         self.vouch = vouch
+        self._wrote = wrote
         self._files = SandboxedDir(folder)
         self._scan = Scan(folder, scope, vouch=vouch)
         self._history = MemoryHistory(self._files, versions)
@@ -248,6 +250,7 @@ class MemoryStore:
             self._history.move(old, new)
             revision = self._history.add(new, content, by=by, change="renamed", copy=True)
             memory = self._memory(new, content)
+            self._told(new)
             self._end(text, lines.moved(text, old, memory))
             self._note_move(old, memory.path)
         return WriteResult(memory=memory, change="renamed", digest=digest_of(content), revision=revision)
@@ -294,6 +297,7 @@ class MemoryStore:
                     self._keep_version(name, by)
                     self._files.replace(name, content, _STAGING)
                 self._files.touch(name, status.st_mtime_ns)
+                self._told(name)
             self._guard.end()
         return before
 
@@ -325,10 +329,15 @@ class MemoryStore:
             self._guard.begin(name)
             revision = self._history.add(name, now, by=by, change=change) if now is not None else ""
             self._files.replace(place, content, _STAGING)
+            self._told(name)
             memory = self._memory(name, content)
             same = before is not None and lines.line_of(before) == lines.line_of(memory)
             self._end(text, lines.revised(text, {name: memory}, keep=same) if name != INDEX else text)
         return WriteResult(memory=memory, change=change, digest=digest_of(content), revision=revision)
+
+    def _told(self, name: str) -> None:
+        if self._wrote is not None and name != INDEX and name.endswith(SUFFIX):
+            self._wrote(self.folder / name)
 
     def _end(self, before: str, after: str) -> None:
         if after != before:

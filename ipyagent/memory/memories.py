@@ -34,6 +34,7 @@ class MemoryStores:
         self.settings = settings
         self.folder = folder
         self._made: dict[tuple[str, Path], MemoryStore] = {}
+        self._seen: list[tuple[str, float]] = []
 
     def __repr__(self) -> str:
         return f"<MemoryStores of {self.project.root.name}>"
@@ -76,6 +77,22 @@ class MemoryStores:
         if self.settings.trust_all or not folder.is_relative_to(project.root.resolve()):
             return False
         return project.folder.exists() and not project.trusted
+
+    def arrivals(self) -> list[str]:
+        """Lines for the user on memories that came into the trusted project, or changed there, by other hands than
+        ours (`Project.arrivals`): each is named once, before it counts."""
+        if self.settings.trust_all or self.refusal("project"):
+            return []
+        store = self.store("project")
+        if not store.folder.is_relative_to(self.project.root.resolve()):
+            return []
+        listed = [(memory.name, memory.modified) for memory in store.glance()]
+        if listed == self._seen:
+            return []
+        self._seen = listed
+        return self.project.arrivals(
+            self.project.root / store.folder.relative_to(self.project.root.resolve()) / name for name, _ in listed
+        )
 
     def first_line(self, scope: str) -> str:
         """Before the first write: a line that says where memories are kept from now on ("" when they are

@@ -54,7 +54,8 @@ def store_in(folder: Path, scope: str, project: Project) -> MemoryStore:
     places = (project.root.resolve(), project.state.resolve())
     inside = scope == "project" and any(folder.is_relative_to(place) for place in places)
     vouch = None if scope == "user" else Records(project.user).holds
-    return MemoryStore(folder, scope, prepare=project.make if inside else None, vouch=vouch)
+    wrote = project.knows if inside and not project.elsewhere else None
+    return MemoryStore(folder, scope, prepare=project.make if inside else None, vouch=vouch, wrote=wrote)
 
 
 def _chosen(given: str, project: Project) -> Path:

@@ -187,6 +187,7 @@ ARRIVED = {
     ".ipyagent/config.toml": "clear_keep = {n}\n",
     ".ipyagent/notes/prompt.md": "Note {n}.",
     "guide.md": "Keep {n}.",
+    ".ipyagent/memory/plover.md": "---\nname: plover\ndescription: plover {n}\ntype: project\n---\nSaw {n}.\n",
     "skills/gulls/SKILL.md": "---\nname: gulls\ndescription: counts gulls\n---\nCount {n}.\n",
 }
 
@@ -214,6 +215,6 @@ def test_what_arrives_in_a_trusted_project_or_changes_there_is_named_once_before
             assert f"Keep {number}." in as_json(place.sent()["system"])
             assert "since" not in place.ok("%agent new").streams + place.asks("hello").streams
         place.restart()
-        place.ok("%load_ext ipyagent\n%skills new terns counts terns")
+        place.ok("%load_ext ipyagent\n%skills new terns counts terns\n%memory add the rail nests in reeds")
         assert "since" not in place.asks("hello").streams
         assert server.refused == []

@@ -54,9 +54,12 @@ class MemoryPart(Part):
         return found
 
     async def offered(self, tools: dict[str, Tool], session: Session, window: int) -> dict[str, Tool]:
-        """The same; memories are looked at before a session's first request, so that its prompt finds them known."""
+        """The same; memories are looked at before a session's first request, so that its prompt finds them known, and
+        those that came into the project are named before any request."""
         if not session.view.system and TOOL in tools:
             await asyncio.to_thread(self._look)
+        for line in await asyncio.to_thread(self._bench.memories.arrivals):
+            self._bench.notice(line)
         return tools
 
     def services(self, session: Session, others: Mapping[str, object]) -> Mapping[str, object]:

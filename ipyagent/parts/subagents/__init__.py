@@ -355,7 +355,11 @@ class SubagentManager(Part):
         refused = self._bench.memories.refusal("user" if kind.memory == "user" else "project")
         try:
             if not refused:
-                return own_memory(self._bench.project, kind)
+                made = own_memory(self._bench.project, kind)
+                for store in made.values() if kind.memory != "user" and not self._bench.settings.trust_all else ():
+                    for line in self._bench.project.arrivals(store.folder / each.name for each in store.list()):
+                        self._notice(line)
+                return made
         except MemoryRefused as problem:  # a project's link must not keep the user's own types from working
             refused = str(problem)
         self._tell(f"sub-agent {kind.name} has no memory: {refused}")

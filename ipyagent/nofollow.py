@@ -65,8 +65,8 @@ def spot(
     *folders, leaf = path.relative_to(base).parts
     if ".." in (*folders, leaf):
         raise OSError(errno.EINVAL, "leads out of its folder", str(path))
-    if make and not base.is_dir():
-        base.mkdir(parents=True, exist_ok=True)
+    if make:
+        make_private(base)
     if not relative:
         yield PathRef(str(_checked(base, folders, make=make, mode=mode) / leaf), None)
         return
@@ -85,6 +85,18 @@ def spot(
         yield PathRef(leaf, at)
     finally:
         os.close(at)
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder for this user alone, those above it as they are made everywhere; one that is there stays as it is.
+    Raises OSError."""
+    if folder.is_dir():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):  # another kernel was faster, or it is a file
+        folder.mkdir(mode=PRIVATE)
+        folder.chmod(PRIVATE)  # whatever the umask
+    folder.mkdir(exist_ok=True)  # raises for a file
 
 
 def _made(folder: str, mode: int, at: int) -> bool:

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 
 from ipyagent.errors import AgentError
 from ipyagent.locks import Lock
-from ipyagent.nofollow import FOLDER, is_file, names, opened, private_folder, status, write_atomically
+from ipyagent.nofollow import FOLDER, is_file, make_private, names, opened, private_folder, status, write_atomically
 from ipyagent.trust import carried, digest_of_mark, folders_down, mark_folder, read_small
 
 TRUST = "trust.json"
@@ -276,7 +276,7 @@ class Project:
         sessions = state / "sessions"
         try:
             if state == self.folder:
-                state.mkdir(parents=True, exist_ok=True)
+                make_private(state)
             private_folder(sessions)
             for ignore, lines in ((state / ".gitignore", GITIGNORE), (sessions / ".gitignore", "*\n")):
                 with suppress(FileExistsError):  # sessions have one of their own: the first may come from a repository

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ipyagent.errors import AgentError
+from ipyagent.nofollow import write_atomically
 from ipyagent.project import FOLDER, Project, find_root, is_shared, update_object, user_folder
 
 ROOT = Path(__file__).parents[2]
@@ -347,3 +348,22 @@ def test_two_processes_that_trust_at_once_lose_nothing(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert update_object(path, {"c": 1})["a3"] == 3
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".trust")] == []
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of Unix")
+def test_what_is_kept_here_is_for_this_user_alone_and_a_folder_of_theirs_stays_as_it_is(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        for name, mode in (("new", 0o700), ("made by the user", 0o755)):
+            root = tmp_path / name
+            root.mkdir()
+            folder = root / ".ipyagent"
+            if mode == 0o755:
+                folder.mkdir()
+            made = Project(root, tmp_path / "home")
+            made.make()
+            assert stat.S_IMODE(folder.stat().st_mode) == mode
+            assert stat.S_IMODE((folder / "sessions").stat().st_mode) == 0o700
+        write_atomically(tmp_path / "third" / ".ipyagent" / "notes" / "a.md", b"a")
+        assert stat.S_IMODE((tmp_path / "third" / ".ipyagent").stat().st_mode) == 0o700
+    finally:
+        os.umask(before)

@@ -21,7 +21,10 @@ from ipyagent.kernel.variables import describe
 from ipyagent.redaction import mask
 
 MENTION = re.compile(r"(?<![\w@.])@(?:(cell|out):(\d+)|\"([^\"\n]+)\"|([^\s@,;:!?()\[\]{}'\"`]+))")
-NAME = re.compile(r"[^\W\d]\w*(?:[./]\w+)*")
+NAME = re.compile(
+    r"[^\W\d]\w*(?:[./]\w+)*|(?:~|\.{1,2})?/[\w.\-/]{1,400}|[\w.\-]{1,100}/[\w.\-/]{0,400}|[\w.\-]{1,200}\.[A-Za-z]\w{0,9}"
+)
+"""What looks like a variable, or like the path of a file."""
 FILE_LINES = 60
 CELL_CHARS = 4_000
 
@@ -57,12 +60,13 @@ def find(
 
 def unresolved(body: str, mentions: Sequence[Mention]) -> list[str]:
     """Mentions that look like names or files and name nothing: "@nosuch", for a line to the user."""
-    known = {mention.name for mention in mentions}
+    known = {(mention.kind if mention.kind in ("cell", "out") else "", mention.name) for mention in mentions}
     missing: dict[str, None] = {}
     for match in MENTION.finditer(body):
         kind, number, quoted, bare = match.groups()
         name = number or quoted or bare.rstrip(".。，、！？")
-        if name and name not in known and bare not in known and (kind or quoted or NAME.fullmatch(name)):
+        named = {(kind or "", name), (kind or "", bare)} & known
+        if name and not named and (kind or quoted or NAME.fullmatch(name)):
             missing[match.group().rstrip(".。，、！？")] = None
     return list(missing)
 

@@ -182,12 +182,20 @@ def _cells(extension: Extension, rest: str) -> str:
 
 def _model(extension: Extension, rest: str) -> str:
     """Show or choose the model."""
+    from difflib import get_close_matches  # loading needs it not
+
     agent = extension.agent_now
     if rest:
         if any(character.isspace() for character in rest) and not rest.startswith("local:"):
             raise UsageError(f"a model's name has no spaces: {rest!r}")
         extension.settings.model = rest
-    return f"requests go to {agent.settings.model_words}"
+    told = f"requests go to {agent.settings.model_words}"
+    if rest and (names := agent.connections.unlisted(rest, agent.endpoint())):
+        close = [name for name in names if rest.casefold() in name.casefold() or name.casefold() in rest.casefold()]
+        near = list(dict.fromkeys([*get_close_matches(rest, names, n=3, cutoff=0.5), *close]))[:3]
+        some = f"near it are {', '.join(near)}" if near else f"it lists {', '.join(names[:3])}{' …' * (len(names) > 3)}"
+        told += f"; the server has not listed a model of this name: {some}"
+    return told
 
 
 def _mode(extension: Extension, rest: str) -> str:

@@ -220,6 +220,10 @@ class AnthropicModel:
         """Optional parts of a request that the server turned out not to take for this model."""
         return self.capabilities.lacking(self._address, model)
 
+    def listed(self) -> list[str]:
+        """The models that the server has listed, see `ModelsApi.listed`."""
+        return [] if self._moved or self._client is None else self._models_api.listed()
+
     async def only_model(self, model: str) -> str:
         """The one model that the server lists when it does not know `model`, else ""."""
         await self.info(model)

@@ -15,7 +15,7 @@ import msgspec
 
 from ipyagent.errors import NoCredentials, SettingError
 from ipyagent.journal.protocols import ModelInfo
-from ipyagent.model.capabilities import Capabilities
+from ipyagent.model.capabilities import Capabilities, split_suffix
 from ipyagent.model.client import AnthropicModel, has_credentials
 from ipyagent.model.endpoint import HINT, Endpoint
 
@@ -75,6 +75,16 @@ class Connections:
             if info is not None and same and (endpoint.window == wanted.window or name.startswith(LOCAL)):
                 return info
         return None
+
+    def unlisted(self, name: str, wanted: Endpoint) -> list[str]:
+        """The models that this server has listed, when `name` is none of them; [] when it is, or no list is known."""
+        for endpoint, model in reversed(self._models.items()):
+            same = endpoint.base_url == wanted.base_url and endpoint.provider == wanted.provider
+            names = model.listed() if same and name != PRACTICE and not name.startswith(LOCAL) else []
+            if names:
+                bare = split_suffix(name)[0]
+                return [] if bare in names or f"{bare}:latest" in names else names
+        return []
 
     def server(self, name: str) -> OwnServer | None:
         """Our own server of that name, when it runs."""

@@ -75,6 +75,12 @@ class ModelsApi:
         names = [str(one["id"]) for one in await self._listed()]
         return names[0] if len(names) == 1 else ""
 
+    def listed(self) -> list[str]:
+        """The names that the server has listed, aliases too, as far as it was asked; nothing is sent."""
+        rows = self._lists.get(self._address, [])
+        more = (one["aliases"] for one in rows if isinstance(one.get("aliases"), list))
+        return [*(str(one["id"]) for one in rows), *(str(each) for aliases in more for each in aliases)]
+
     async def _by_page_or_list(self, model: str) -> ModelInfo | None:
         """What the model's own page says, or the list. Raises _Silent."""
         if "models" in self._capabilities.lacking(self._address):

@@ -302,6 +302,7 @@ _SET_BEFORE = re.compile(r"(?m)^[ \t]{0,40}(?:ENV|ARG|setx|setenv|set)[ \t]{1,9}
 _DEFAULT = re.compile(r"""["']\s{0,9}\{[^{}]{0,400}?\bdefault\s{0,9}=\s{0,9}["'](?P<value>[^"'\n]{3,400})["']""")
 _AFTER_BLANK = re.compile(r"[ \t]{1,40}['\"]?(?P<value>[^\s'\"\-][^\s'\"]{5,400})")
 _TAG_BEFORE = re.compile(r"<(?:\w{1,40}:)?\Z")
+_QUOTES, _TAG_SIGNS = ("'", '"'), ("<", ":")
 _PAIR_BEFORE = re.compile(r"[\[(]\s{0,40}['\"]\Z")
 _MACHINE_BEFORE = re.compile(r"\b(?:machine[ \t]{1,9}\S{1,100}|default)\s{1,40}login[ \t]{1,9}\S{1,60}\s{1,40}\Z")
 _LOGIN_BEFORE = re.compile(r"\blogin[ \t]{1,9}\S{1,60}\s{1,40}\Z")
@@ -336,6 +337,7 @@ def inside(text: str, places: Iterable[tuple[int, int]]) -> tuple[list[tuple[str
         if name_strength(text[start:end]) < 2:
             continue
         around = text[max(0, start - 120) : start]
+        last = around[-1:]
         values: list[tuple[int, int]] = []
         goes_on, sure = "", False
         if opened := _OPENS.match(text, end):
@@ -350,19 +352,25 @@ def inside(text: str, places: Iterable[tuple[int, int]]) -> tuple[list[tuple[str
                 for each in _QUOTED.finditer(text, opened.end(), done)
                 if not _OTHER_FIELD.search(text, max(opened.end(), each.start() - 100), each.start())
             ]
-        elif _PAIR_BEFORE.search(around) and (pair := _PAIR.match(text, end)):
+        elif last in _QUOTES and _PAIR_BEFORE.search(around) and (pair := _PAIR.match(text, end)):
             values = [pair.span("value")]
-        elif _TAG_BEFORE.search(around) and (tag := _TAG.match(text, end)):
+        elif last in _TAG_SIGNS and _TAG_BEFORE.search(around) and (tag := _TAG.match(text, end)):
             values = [tag.span("value")]
         elif (block := _BLOCK.match(text, end)) and not around.rpartition("\n")[2].strip(" \t-'\"0123456789"):
             values, done = _block(text, start, block.end())
             goes_on = text[text.rfind("\n", 0, start) + 1 : block.end() - 1] if done == len(text) else ""
-        elif text.startswith("--", start) or _LOGIN_BEFORE.search(around) or _SET_BEFORE.search(around):
+        elif text.startswith("--", start) or (
+            last.isspace() and (_LOGIN_BEFORE.search(around) or _SET_BEFORE.search(around))
+        ):
             values = [option.span("value")] if (option := _AFTER_BLANK.match(text, end)) else []
             sure = _MACHINE_BEFORE.search(around) is not None
         elif (other := _otherwise(text, start, end, around)) is not None:
             values, sure = [other.span("value")], True
-        elif (_PART_BEFORE.search(around) or around.endswith('variable "')) and _PART_OPEN.fullmatch(text, end):
+        elif (
+            last in _QUOTES
+            and (_PART_BEFORE.search(around) or around.endswith('variable "'))
+            and _PART_OPEN.fullmatch(text, end)
+        ):
             goes_on = text[text.rfind("\n", 0, start) + 1 : text.rfind("\n")] if "\n" in text[end:] else ""
         found += [("a password or key", *span) for span in values if is_value(text[slice(*span)], 2, sure=sure)]
     return found, goes_on
@@ -384,9 +392,10 @@ def _otherwise(text: str, start: int, end: int, around: str) -> re.Match[str] | 
             return _DEFAULT.match(text, end)
     if text.startswith("%3", end):
         return _IN_ADDRESS.match(text, end)
-    if _LABEL_BEFORE.search(around):
+    bare = around.rstrip(" \t\n'\"\\")
+    if bare.endswith(">") and _LABEL_BEFORE.search(around):
         return _LABELLED.match(text, end)
-    if _NAMED_BEFORE.search(around):
+    if bare.endswith((":", "=")) and _NAMED_BEFORE.search(around):
         return _NEXT_VALUE.match(text, end)
     return None
 

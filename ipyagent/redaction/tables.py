@@ -678,7 +678,10 @@ def _in_strings(text: str, places: list[tuple[int, int]], deep: int) -> Iterator
         if places[next_place][0] >= stop or not ("\\n" in literal[0] or '\\"' in literal[0]):
             continue
         inner = _ESCAPE.sub(lambda escape: _ESCAPED.get(escape[1], f" {escape[1]}"), text[start:stop])
-        within = [(at - start, length) for at, length in places[next_place:] if at < stop]
+        within = []
+        while next_place < len(places) and places[next_place][0] < stop:
+            within.append((places[next_place][0] - start, places[next_place][1]))
+            next_place += 1
         low = inner.encode("latin-1", "replace").lower()
         for kind, first, last in [
             *table_secrets(inner, low, within).found,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rooms import Room, results, room
 
+from ipyagent.assembly.mentions import find, unresolved
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -43,6 +45,21 @@ def test_mentions_attach_what_they_name(place: Room) -> None:
     assert "egret" in attached[2]
     assert "'kingfisher ' * 2" in attached[3]
     assert "kingfisher kingfisher" in attached[4]
+
+
+@pytest.mark.parametrize(
+    ("body", "missing"),
+    [
+        ("see @data-2024.csv, @./sub/x.csv, @../y.csv.", ["@data-2024.csv", "@./sub/x.csv", "@../y.csv"]),
+        ("@/nowhere/x.csv @2024.csv @sub/ @a/b-c", ["@/nowhere/x.csv", "@2024.csv", "@sub/"]),
+        ("@cell:1 and @out:1 and @cell:7", ["@cell:7", "@out:1"]),
+        ("at @3.5 GHz, an icon@2x, me@rows.org, @2x, @-", []),
+    ],
+)
+def test_a_mention_of_what_is_not_there_is_named_in_any_form(tmp_path: Path, body: str, missing: list[str]) -> None:
+    told = unresolved(body, find(body, {}, tmp_path, ["", "x = 1"]))
+    assert [each for each in missing if each not in told] == []
+    assert missing or not told
 
 
 def test_a_mentioned_cell_is_as_it_was_typed(place: Room) -> None:

@@ -511,6 +511,7 @@ def streamed(said: str) -> None:
     stream.end()
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("work", [secrets_in, mask, pytest.param(streamed, marks=pytest.mark.slow)])
 def test_finding_secrets_is_linear_in_hostile_text(work: Callable[[str], object]) -> None:
     slow = {unit: grows(work, lambda size, unit=unit: unit * (size // len(unit))) for unit in UNITS}

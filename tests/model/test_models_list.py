@@ -18,6 +18,8 @@ from ipyagent import Agent, IPyAgent
 from ipyagent.commands.context import report, summary
 from ipyagent.commands.doctor import doctor
 from ipyagent.journal.events import UsageReported
+from ipyagent.model.connect import Connections
+from ipyagent.model.endpoint import Endpoint
 from ipyagent.model.prices import price_of
 
 LLAMA = {
@@ -287,3 +289,18 @@ def test_a_server_that_takes_its_time_to_tell_holds_up_no_request_and_no_stop() 
         stopped, assumed, window = asked(url, use)
     assert stopped < 0.6
     assert (assumed, window) == (200_000, 12_288)
+
+
+def test_a_name_that_the_server_has_not_listed_is_told() -> None:
+    listed = {"data": [{"id": name} for name in ("qwen3:8b", "qwen3:32b", "llama3.1:8b")]}
+
+    async def looked(url: str) -> list[list[str]]:
+        connections, endpoint = Connections(), Endpoint(base_url=url, api_key="k")
+        before = connections.unlisted("qwen3:9b", endpoint)
+        await connections.get("qwen3:8b", endpoint).info("qwen3:8b")
+        found = [connections.unlisted(name, endpoint) for name in ("qwen3:8b", "qwen3:9b", "practice")]
+        await connections.close()
+        return [before, *found]
+
+    with telling({"/v1/models": listed}) as (url, _):
+        assert asyncio.run(looked(url)) == [[], [], ["qwen3:8b", "qwen3:32b", "llama3.1:8b"], []]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.scan import PART, Memory, Scan
 
 ROOT = Path(__file__).parents[2]
@@ -18,9 +18,9 @@ HEADER = "---\nname: Memory {0}\ndescription: What was said about topic {0}\ntyp
 COUNT = """
 import sys
 from pathlib import Path
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 folder, count, text = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-store, opened = Store(folder, "project"), []
+store, opened = MemoryStore(folder, "project"), []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
 def memories():
     found = [name for name in opened if name.endswith(".md") and "MEMORY" not in name]
@@ -123,7 +123,7 @@ def test_of_a_huge_folder_what_is_to_be_shown_is_looked_at_and_the_rest_in_turn(
         with (folder / name).open("r+") as file:
             file.write(HEADER.format("Y"))
         assert "Memory Y" in titles(scan.memories())
-    store = Store(folder, "project")
+    store = MemoryStore(folder, "project")
     store.list()
     for name in ("m7.md", f"m{many - 1}.md"):
         settle(folder)

@@ -29,7 +29,6 @@ def resumed(place: Room, *, before: str = "") -> str:
     return place.ok(f"{before}\n%load_ext ipyagent\n%agent mode auto\n%agent resume").streams
 
 
-@pytest.mark.quick
 def test_after_a_restart_the_practice_model_knows_what_was_said_and_what_is_gone(tmp_path: Path) -> None:
     with room(tmp_path, IPYAGENT_MODE="auto") as place:
         (place.folder / "birds.csv").write_text("bird,count\nheron,3\negret,4\nheron,5\n")

@@ -6,7 +6,6 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
 from rooms import Room, as_json, room
 
 from ipyagent.journal.events import CacheBroken, SystemPromptFrozen, ToolReturned
@@ -14,7 +13,6 @@ from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
 
-@pytest.mark.quick
 def test_a_cloned_folder_is_loaded_only_when_trusted_and_grants_nothing(tmp_path: Path) -> None:
     with PracticeServer() as server:
         with room(tmp_path / "theirs", server=server) as theirs:

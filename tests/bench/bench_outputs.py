@@ -219,6 +219,17 @@ CELLS: dict[str, tuple[str, str]] = {
     ),
     "graphviz": ("graphviz", "import graphviz\ngraphviz.Digraph()"),
     "prettytable": ("prettytable", "from prettytable import PrettyTable\ntable = PrettyTable(['a']); table.add_row([1]); table"),  # noqa: E501 - code as it is typed
+    "shap init": ("shap", "import shap\nshap.initjs()"),
+    "shap plot": (
+        "shap", "import numpy as np, shap\nshap.plots.force(0.5, np.array([0.2, -0.1]), feature_names=['a', 'b'])",
+    ),
+    "html5 video": (
+        "matplotlib",
+        f"{SHOW}import shutil\n{PLOT}from matplotlib.animation import FuncAnimation\nfig, ax = plt.subplots()\n"
+        "line, = ax.plot([0, 1], [0, 1])\nmoving = FuncAnimation(fig, lambda i: (line,), frames=2)\n"
+        "made = moving.to_html5_video() if shutil.which('ffmpeg') else '<video><source src=\"data:video/mp4;base64,AA\">"
+        "Your browser does not support it.</video>'\nplt.close(fig)\nHTML(made)",
+    ),
     "tabulate": ("tabulate", "from tabulate import tabulate\ntabulate([[1, 2]], headers=['a', 'b'], tablefmt='html')"),
     "Markdown": ("IPython", f"{SHOW}Markdown('| a | b |\\n|---|---|\\n| 1 | 2 |')"),
     "Math": ("IPython", f"{SHOW}Math('a^2')"),
@@ -339,8 +350,9 @@ DROP = f"""(i) => {{ {PANEL} p.content.activeCellIndex = i; p.content.deselectAl
 JUPYTER = "application/vnd.jupyter."
 TEXTS = ("text/plain", f"{JUPYTER}stdout", f"{JUPYTER}stderr", f"{JUPYTER}error")
 """MIME types of what stands with its call, in the agent's own output."""
-_SILENT = re.compile(r"%\||^Out\[#\]:$|^\[?<(?:Axes|matplotlib)\b")
-"""States of progress bars, a prompt, and artists beside their figure, which are silent on purpose."""
+_SILENT = re.compile(r"%\||^Out\[#\]:$|^\[?<(?:Axes|matplotlib)\b|^<[\w.]+ (?:object )?at #>$")
+"""States of progress bars, a prompt, artists beside their figure, which are silent on purpose, and text forms that
+name a type alone, in whose place a description stands."""
 _FRAMES = "Traceback (most recent call last)"
 """Its frames are told without the libraries' own; the error's line is the same."""
 Outputs = list[tuple[str, bool, str, str]]

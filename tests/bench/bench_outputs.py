@@ -227,8 +227,8 @@ CELLS: dict[str, tuple[str, str]] = {
         "matplotlib",
         f"{SHOW}import shutil\n{PLOT}from matplotlib.animation import FuncAnimation\nfig, ax = plt.subplots()\n"
         "line, = ax.plot([0, 1], [0, 1])\nmoving = FuncAnimation(fig, lambda i: (line,), frames=2)\n"
-        "made = moving.to_html5_video() if shutil.which('ffmpeg') else '<video><source src=\"data:video/mp4;base64,AA\">"
-        "Your browser does not support it.</video>'\nplt.close(fig)\nHTML(made)",
+        "none = '<video><source src=\"data:video/mp4;base64,AA\">Your browser does not support it.</video>'\n"
+        "made = moving.to_html5_video() if shutil.which('ffmpeg') else none\nplt.close(fig)\nHTML(made)",
     ),
     "tabulate": ("tabulate", "from tabulate import tabulate\ntabulate([[1, 2]], headers=['a', 'b'], tablefmt='html')"),
     "Markdown": ("IPython", f"{SHOW}Markdown('| a | b |\\n|---|---|\\n| 1 | 2 |')"),

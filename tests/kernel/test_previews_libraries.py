@@ -109,6 +109,8 @@ ROWS: list[tuple[str, str, list[str]]] = [
     ("dask", "dask.delayed(sum)([1, 2])", ["Delayed", "'sum-"]),
     ("dask", "dd.from_pandas(pd.DataFrame({'a': [1, 2], 'b': ['x', 'y']}), npartitions=2)", ["2 columns: a i64, b str"]),
     ("IPython", "Markdown('# Result')", ["IPython Markdown, 8 characters: '# Result'"]),
+    ("IPython", "HTML('<style>b {}</style><p>All <b>12</b> rows fit.')", ["characters: 'All 12 rows fit.'"]),
+    ("IPython", "HTML('<script>x()</script>')", ["IPython HTML, 20 characters"]),
     ("pydantic", "User(name='Ann')", ["User object", "name='Ann', age=3"]),
     ("attrs", "Pair(1, 2)", ["left=1, right=2"]),
     ("xarray", "ds", ["Dataset (x 3, time 4); temp f64 (x, time); coords x i64; attrs title 'Weather'"]),

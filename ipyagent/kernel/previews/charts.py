@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ipyagent.kernel.html_text import markdown_of
 from ipyagent.kernel.previews._context import (
     MISSING,
     Group,
@@ -363,7 +364,8 @@ def _displayed(value: Any, look: PreviewContext, width: int) -> str:
     size = f", {len(data):,} {'bytes' if type(data) is bytes else 'characters'}" if type(data) in (str, bytes) else ""
     source = named("from", stored(value, "url")) or named("from", stored(value, "filename"))
     if type(data) is str:
-        return f"IPython {own}{size}: {look.line(data, max(20, min(160, width - 40)))}"
+        said = " ".join(markdown_of(data[:4_000]).split()) if own == "HTML" else data
+        return f"IPython {own}{size}{f': {look.line(said, max(20, min(160, width - 40)))}' if said else ''}"
     if type(data) is bytes and data[:8] == b"\x89PNG\r\n\x1a\n":
         size += f", {int.from_bytes(data[16:20])} x {int.from_bytes(data[20:24])}"
     return f"IPython {own}{size}{' ' + source if source else ''}"

@@ -294,6 +294,7 @@ def test_bound_thinking_is_never_refused_in_a_long_mixed_session(make_rig: Calla
     assert kinds.count("thinking") > 5
 
 
+@pytest.mark.slow
 def test_a_damaged_journal_sends_no_thinking_that_is_refused(rig: Rig, server: PracticeServer) -> None:
     """Whatever line is lost, or has lost characters: the first request after it is taken. Taken up once more, the
     thinking since then stays."""

@@ -286,6 +286,7 @@ def test_after_a_crash_the_next_session_looks_at_what_waited(room: ExtractRoom) 
     assert len(looked(room)) == 1, "once"
 
 
+@pytest.mark.slow
 def test_after_a_crash_a_resumed_session_looks_at_what_waited(room: ExtractRoom) -> None:
     path = crashed(room)
     agent = waiting(room)
@@ -296,6 +297,7 @@ def test_after_a_crash_a_resumed_session_looks_at_what_waited(room: ExtractRoom)
     assert len(room.memories()) == 1
 
 
+@pytest.mark.slow
 def test_what_was_said_while_it_was_off_is_nobodys_after_a_crash_either(room: ExtractRoom) -> None:
     path = crashed(room)
     path.write_text("".join(line for line in path.read_text().splitlines(True) if '"LayerDecided"' not in line))

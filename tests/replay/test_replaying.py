@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 
@@ -194,13 +193,9 @@ def test_the_command_prints_the_table_and_json(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.skipif(not SESSION.exists(), reason="the recorded session is not part of the project")
-@pytest.mark.parametrize(
-    ("window", "layers"),
-    [
-        pytest.param(window, name, marks=() if (window, name) == (32_000, "notes") else pytest.mark.slow)
-        for window, name in itertools.product((8_000, 32_000, 200_000), SETS)
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("layers", SETS)
+@pytest.mark.parametrize("window", [8_000, 32_000, 200_000])
 def test_a_real_session_is_replayed_without_a_refused_request(window: int, layers: str) -> None:
     recorded = read_recording(SESSION)
     made = replay(recorded, settings_for(layers=SETS[layers], window=window), distinctive(recorded))

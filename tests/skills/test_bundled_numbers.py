@@ -157,6 +157,7 @@ def test_no_person_and_no_moment_is_on_both_sides() -> None:
         model.split(table, groups="person", time="when")
 
 
+@pytest.mark.slow
 def test_a_model_is_judged_beside_the_plainest() -> None:
     pytest.importorskip("sklearn")
     model = script("train-and-evaluate", "honest_model")

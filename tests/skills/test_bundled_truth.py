@@ -236,6 +236,7 @@ def test_a_model_without_probabilities_is_not_better_for_that() -> None:
     assert found.loc["model", "better_by"] == pytest.approx(1 - wrong / plainest, abs=0.02)
 
 
+@pytest.mark.slow
 def test_the_interval_is_of_groups_where_the_split_is() -> None:
     pytest.importorskip("sklearn")
     model, random = script("train-and-evaluate", "honest_model"), np.random.default_rng(0)

@@ -46,6 +46,7 @@ NOT_FOR_PROJECTS: Mapping[str, str] = {
     "subagents_at_once": _MONEY,
     "subagent_turns": _MONEY,
     "subagent_progress": _MONEY,
+    "without": "a project cannot bring back what you left out",
 }
 """Settings that a project's file may not say, and why."""
 ONLY_OFF = frozenset((

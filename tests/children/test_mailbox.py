@@ -24,21 +24,22 @@ PEER = """
 import sys, time
 from pathlib import Path
 from ipyagent.children.letters import received
-from ipyagent.children.mailbox import Letter, Mailbox, post
+from ipyagent.children.mailbox import MailMessage, Mailbox, post
+from ipyagent.loop.history import MailState
 from ipyagent.loop.session import Session
-from ipyagent.journal.events import MessageSent, Reminded
+from ipyagent.journal.events import MessageSent, SystemReminder
 mine, other, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 session, _ = Session.open(mine)
 sent = {e.message for e in session.journal.read() if isinstance(e, MessageSent)}
 box = Mailbox(mine)
 def take():
-    for letter in box.waiting(session.folded(Correspondence).received):
+    for letter in box.waiting(session.folded(MailState).received):
         session.record(received(letter))
     box.put_aside()
 for n in range(count):
     take()
     text = f"number {n} \\u4f60\\u597d " + "x" * (n % 300)
-    letter = Letter(id=f"{mine.name}/{n}", sender=mine.name, session=mine.name, text=text)
+    letter = MailMessage(id=f"{mine.name}/{n}", sender=mine.name, session=mine.name, text=text)
     time.sleep(0.002)
     if letter.id not in sent:
         post(other, letter)
@@ -46,7 +47,7 @@ for n in range(count):
     if n == 3:
         print("under way", flush=True)
 end = time.monotonic() + 60
-while len(session.folded(Correspondence).received) < count and time.monotonic() < end:
+while len(session.folded(MailState).received) < count and time.monotonic() < end:
     take()
     time.sleep(0.005)
 assert box.problems == [] or sys.argv[4] == "killed", box.problems
@@ -160,14 +161,14 @@ def test_a_full_disk_leaves_the_mailbox_as_it_was(tmp_path: Path) -> None:
     code = f"""
 import resource, signal
 from pathlib import Path
-from ipyagent.children.mailbox import Letter, post
+from ipyagent.children.mailbox import MailMessage, post
 from ipyagent.errors import AgentError
 folder = Path({str(tmp_path)!r})
-post(folder, Letter(id="1", sender="a", text="fits"))
+post(folder, MailMessage(id="1", sender="a", text="fits"))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
 try:
-    post(folder, Letter(id="2", sender="a", text="z" * 1000))
+    post(folder, MailMessage(id="2", sender="a", text="z" * 1000))
 except AgentError as problem:
     print(problem)
 """
@@ -199,13 +200,13 @@ def test_a_read_only_place_is_a_clear_line(tmp_path: Path) -> None:
 import os
 from pathlib import Path
 import filelock
-from ipyagent.children.mailbox import Letter, post
+from ipyagent.children.mailbox import MailMessage, post
 from ipyagent.errors import AgentError
 os.umask(0)
 if os.geteuid() == 0:  # root may write everywhere
     os.seteuid(65534)
 try:
-    post(Path("."), Letter(id="2", sender="a", text="z"))
+    post(Path("."), MailMessage(id="2", sender="a", text="z"))
 except AgentError as problem:
     print(problem)
 """

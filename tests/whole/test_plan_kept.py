@@ -10,6 +10,7 @@ import pytest
 from compact_room import CompactRoom, compact_room, plain, words
 
 from ipyagent.journal.events import Compacted, PlanWritten, Step
+from ipyagent.parts.plan import Plan
 from ipyagent.practice.replies import text, tool
 
 
@@ -57,6 +58,6 @@ def test_a_resumed_session_has_its_plan(room: CompactRoom) -> None:
     agent.close()
     again = room.agent()
     again.resume(name)
-    plan = room.session(again).history.plan
+    plan = room.session(again).folded(Plan).written
     assert plan is not None
     assert plan.steps[0] == Step("step 1", "doing")

@@ -144,13 +144,14 @@ class TimelineBuilder:
         view = self.view
         before, counted = list(view.messages), view.count().tokens
         view.apply(event)
+        after = event.tokens_after if isinstance(event, Compacted) else 0  # with the system prompt that comes with it
         self._around[event.id] = before, list(view.messages)
         if len(self._around) > AROUND:
             del self._around[next(iter(self._around))]
         self._marks.append(
             Mark(
                 event=event.id, kind=kind, words=words, turn=len(self._bars) + (self._open is not None),
-                tokens_before=counted, tokens_after=view.count().tokens,
+                tokens_before=counted, tokens_after=after or view.count().tokens,
             )
         )  # fmt: skip
 

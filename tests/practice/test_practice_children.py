@@ -80,3 +80,18 @@ def test_a_progress_line_has_three_to_five_words() -> None:
     assert block["text"] == "Reading orders.csv now"
     (block,) = answer(body("<doing>\nTask: look at orders\nNow: waiting\n</doing>")).content
     assert block["text"] == "Thinking about orders"
+
+
+def test_a_sub_agent_whose_step_failed_is_said_to_have_failed_with_the_reason() -> None:
+    asked = "Profile a.csv and b.csv at once."
+    told = ["That failed: `FileNotFoundError: a.csv`.\n[sub-agent x, 1 call, 1.0 s]", "**3** rows."]
+    first = answer(body(asked))
+    made_calls = [block for block in first.content if block["type"] == "tool_use"]
+    results = [{"type": "tool_result", "tool_use_id": call["id"], "content": each}
+               for call, each in zip(made_calls, told, strict=True)]  # fmt: skip
+    later = body(asked)
+    later["messages"] += [{"role": "assistant", "content": made_calls}, {"role": "user", "content": results}]
+    said = str(answer(later).content[-1]["text"])
+    assert "2 sub-agents have answered, 1 failed:" in said
+    assert "failed: That failed: `FileNotFoundError: a.csv`." in said
+    assert "failed: **3**" not in said

@@ -42,27 +42,25 @@ def made(*said: Any, **more: Any) -> list[dict[str, Any]]:
     return [part["input"] for part in answer(body(*said, **more)).content if part["type"] == "tool_use"]
 
 
-def test_facts_become_memories_of_their_type() -> None:
+def test_plain_cues_become_memories_word_for_word() -> None:
     for said, kind, kept in [
         ("I am a data engineer at Acme.", "user", "I am a data engineer at Acme"),
-        ("Hi, I'm the maintainer of this pipeline", "user", "I'm the maintainer of this pipeline"),
-        ("my team is payments", "user", "my team is payments"),
-        ("we always use medians, never means", "feedback", "we always use medians"),
-        ("From now on use seaborn for plots.", "feedback", "use seaborn"),
-        ("call it orders", "feedback", "call it orders"),
-        ("The deadline is next Friday.", "project", "2026-12-04"),
-        ("remember that the data comes from station 7", "project", "station 7"),
-        ("we decided to drop 2019", "project", "drop 2019"),
-        ("The dashboards are at https://grafana.example/d/7", "reference", "grafana.example"),
-        ("我是一名统计学家", "user", "统计学家"),
-        ("以后都用中文回答", "feedback", "中文"),
-        ("记住：截止日期是下周五", "project", "2026-12-04"),
+        ("I prefer medians.", "feedback", "I prefer medians"),
+        ("we always use medians, never means", "feedback", "we always use medians, never means"),
+        ("Never drop rows.", "feedback", "Never drop rows"),
+        ("remember that the data comes from station 7", "project", "the data comes from station 7"),
+        ("remember: the deadline is next Friday", "project", "the deadline is next Friday"),
+        ("我是一名统计学家", "user", "我是一名统计学家"),
+        ("我更喜欢中位数", "feedback", "我更喜欢中位数"),
+        ("总是用中文回答", "feedback", "总是用中文回答"),
+        ("从不删除行", "feedback", "从不删除行"),
+        ("记住：截止日期是下周五", "project", "截止日期是下周五"),
     ]:
         [call] = made(said)
         assert call["command"] == "create", said
         assert call["path"].startswith("/memories/user/" if kind == "user" else "/memories/project/")
         assert f"\ntype: {kind}\n" in call["file_text"]
-        assert kept in call["file_text"]
+        assert f"\n---\n{kept}\n" in call["file_text"]
         assert call["file_text"].startswith("---\nname: "), said
         assert ("**Why:**" in call["file_text"]) == (kind in ("feedback", "project"))
 
@@ -70,7 +68,9 @@ def test_facts_become_memories_of_their_type() -> None:
 def test_questions_tasks_and_small_talk_are_not_kept() -> None:
     for said in [
         "plot the mean by island", "what is always true?", "is the deadline Friday?", "thanks, I like it",
-        "I am looking at the data", "load https://example.org/a.csv", "show the first 5 rows",
+        "I am looking at the data", "I am a bit lost",
+        "The deadline is next Friday.", "call it orders", "we decided to drop 2019", "my team is payments",
+        "load https://example.org/a.csv", "show the first 5 rows",
         "```\n# we always use medians\n```", "hello", "画出来", "",
     ]:
         assert made(said) == []
@@ -96,46 +96,15 @@ def test_only_the_newest_messages_count() -> None:
     assert made(*said, messages=4) == []
 
 
-def test_of_two_about_one_thing_the_newer_counts() -> None:
-    [call] = made("the deadline is 2026-12-10", "sorry, the deadline is 2026-12-20")
-    assert "2026-12-20" in call["file_text"]
-    assert "2026-12-10" not in call["file_text"]
-
-
 KNOWN = "- [project] /memories/project/project_deadline.md (2026-11-01): the deadline is 2026-12-10"
-SHOWN = (
-    "Here's the content of /memories/project/project_deadline.md with line numbers:\n     1\t---\n     2\tname: x\n"
-    '     3\tdescription: "the deadline is 2026-12-10"\n     4\ttype: project\n     5\t---\n'
-    "     6\tthe deadline is 2026-12-10\n     7\t\n     8\t**Why:** said"
-)
-
-
-def after(reply_input: dict[str, Any], result: str) -> tuple[dict[str, Any], ...]:
-    call = {"type": "tool_use", "id": "m1", "name": "memory", "input": reply_input}
-    return (
-        {"role": "assistant", "content": [call]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "m1", "content": [block(result)]}]},
-    )
-
-
-def test_a_known_memory_is_read_first_and_then_brought_up_to_date() -> None:
-    [view] = made("the deadline is 2026-12-20", known=KNOWN)
-    assert view == {"command": "view", "path": "/memories/project/project_deadline.md"}
-    [edit] = made("the deadline is 2026-12-20", known=KNOWN, after=after(view, SHOWN))
-    assert edit["command"] == "str_replace"
-    assert edit["old_str"] == (
-        'description: "the deadline is 2026-12-10"\ntype: project\n---\nthe deadline is 2026-12-10'
-    )
-    assert edit["new_str"] == edit["old_str"].replace("2026-12-10", "2026-12-20")
-    assert made("the deadline is 2026-12-20", known=KNOWN, after=(*after(view, SHOWN), *after(edit, "done"))) == []
 
 
 def test_what_a_memory_says_already_is_not_written_again() -> None:
-    assert made("the deadline is 2026-12-10", known=KNOWN) == []
+    assert made("remember: the deadline is 2026-12-10", known=KNOWN) == []
 
 
 def test_all_is_written_in_one_reply() -> None:
-    calls = made("I am a nurse. we always use medians. The deadline is tomorrow.")
+    calls = made("I am a nurse. we always use medians. Remember: the deadline is near.")
     assert [call["command"] for call in calls] == ["create"] * 3
 
 
@@ -167,7 +136,7 @@ def test_days_become_dates() -> None:
 
 
 def test_names_are_short_and_plain() -> None:
-    for said in ("we always use medians, never means", "以后都用中文回答", f"From now on {'very ' * 40}long rules"):
+    for said in ("we always use medians, never means", "总是用中文回答", f"always {'very ' * 40}long rules"):
         fact = fact_of(said)
         assert fact is not None
         assert fact.name.isascii()

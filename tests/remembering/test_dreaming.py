@@ -55,11 +55,10 @@ def outcome(room: DreamRoom) -> list[tuple[str, bool]]:
 
 
 def untidy(room: DreamRoom) -> None:
-    room.save("feedback_medians", "We always report medians in summary tables.", "feedback", day="2026-11-10")
-    also = "We always report medians in the summary tables. Round them to two digits."
-    room.save("feedback_tables", also, "feedback", day="2026-11-12")
+    for name, day in (("feedback_medians", "2026-11-10"), ("feedback_tables", "2026-11-12")):
+        room.save(name, "We always report medians in summary tables.", "feedback", day=day)
     room.save("project_release", "The release of version two is on Thursday.", day="2026-11-25")
-    room.save("reference_orders", "The orders table is in `data/orders.csv`.", "reference")
+    room.save("reference_orders", "The sales table is in `data/sales.csv`.", "reference", day="2026-11-15")
     room.save("reference_sales", "The sales table is in `data/sales.csv`.", "reference")
     room.save("user_role", "I am a surgeon.", "user")
     (room.folder / "data").mkdir()
@@ -84,21 +83,14 @@ def test_the_practice_model_merges_dates_deletes_and_mends_the_index(room: Dream
     assert "%memory dream --undo" in line
 
 
-def test_what_only_the_older_duplicate_says_is_kept(room: DreamRoom) -> None:
+def test_the_practice_model_merges_exact_duplicates_only(room: DreamRoom) -> None:
     older = "We always report medians in summary tables. Patients below eighteen are left out."
     room.save("feedback_medians", older, "feedback", day="2026-11-10")
     room.save("feedback_tables", "We always report medians in summary tables.", "feedback", day="2026-11-12")
-    room.save_many(3)
+    room.save("reference_gone", "The tables are in `data/none.csv`.", "reference")
+    before = room.content()
     dream_now(room.agent(model="practice"))
-    assert "Patients below eighteen are left out." in room.content()["feedback_tables.md"]
-    assert "feedback_medians.md" not in room.content()
-
-
-def test_a_file_outside_of_the_project_is_no_reason_to_delete(room: DreamRoom) -> None:
-    room.save("reference_raw", "The raw tables are in `/mnt/archive/raw.csv`.", "reference")
-    room.save("reference_up", "The other tables are in `../other/raw.csv`.", "reference")
-    dream_now(room.agent(model="practice"))
-    assert {"reference_raw.md", "reference_up.md"} <= set(room.content())
+    assert room.content() == before
 
 
 def test_what_is_in_order_stays_byte_for_byte(room: DreamRoom) -> None:
@@ -496,6 +488,10 @@ def test_what_is_saved_while_it_dreams_wins(room: DreamRoom) -> None:
 
 def test_those_who_watch_are_told(room: DreamRoom) -> None:
     untidy(room)
+    path, was = "/memories/project/project_release.md", "The release of version two is on Thursday."
+    mend = memory(command="str_replace", path=path, old_str=f"---\n{was}", new_str="---\nIt is on 2026-11-26.")
+    room.dreams = [calls([memory(command="view", path=path)]), calls([("glob", {"pattern": "**/*.csv"})]),
+                   calls([mend]), deleting("feedback_medians.md"), text("done")]  # fmt: skip
     agent, seen = room.agent(), list[str]()
     assert agent.part(MemoryPart).dreaming.now().status == ""
     dreaming = agent.part(MemoryPart).dreaming

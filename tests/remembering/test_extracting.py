@@ -127,8 +127,13 @@ def test_it_is_served_from_the_cache_of_the_turn(room: ExtractRoom) -> None:
 
 def test_a_fact_that_changed_is_brought_up_to_date_in_its_file(room: ExtractRoom) -> None:
     agent = room.agent()
-    room.turn(agent, "The deadline is 2026-12-10.")
-    room.turn(agent, "The deadline is 2026-12-20.")
+    path, old, new = "/memories/project/deadline.md", "the deadline is 2026-12-10", "the deadline is 2026-12-20"
+    room.extractions = [creating(path, old, "project")]
+    room.turn(agent, f"{old}.")
+    edits = [("memory", {"command": "str_replace", "path": path, "old_str": f"{lead}{old}", "new_str": f"{lead}{new}"})
+             for lead in ("description: ", "---\n")]  # fmt: skip
+    room.extractions = [calls([("memory", {"command": "view", "path": path})]), calls(edits)]
+    room.turn(agent, f"{new}.")
     [(name, kept)] = room.memories().items()
     assert "2026-12-20" in kept
     assert "2026-12-10" not in kept
@@ -136,7 +141,7 @@ def test_a_fact_that_changed_is_brought_up_to_date_in_its_file(room: ExtractRoom
     assert created.change == "created"
     assert {event.change for event in changed} == {"changed"}
     assert all(event.revision for event in changed)
-    room.turn(agent, "The deadline is 2026-12-20.")
+    room.turn(agent, f"Remember: {new}.")
     assert len(room.events(agent, MemorySaved)) == 1 + len(changed), "it says so already"
     assert list(room.memories()) == [name]
 
@@ -193,7 +198,7 @@ def test_a_turn_in_which_the_agent_saved_something_is_looked_through_and_what_it
 ) -> None:
     agent = room.agent()
     saving = creating(PLOTS, "we always plot in blue")
-    room.turn(agent, "remember: we always plot in blue. The deadline is 2026-12-10.", saving, text("saved"))
+    room.turn(agent, "remember: we always plot in blue. Always cite the source.", saving, text("saved"))
     [asked] = room.asked(extractions=True)
     assert f"The agent saved in these turns itself: {PLOTS}." in directive_in(asked.body or {})
     assert len(room.memories()) == 2

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ipyagent.practice.model import conversation as boundaries
 from ipyagent.practice.model.conversation import MARK, Conversation, Step
-from ipyagent.practice.model.memories import Fact, created, edits, fact_of
+from ipyagent.practice.model.memories import Fact, created, fact_of
 from ipyagent.practice.model.recipe import (
     Act,
     Ending,
@@ -162,30 +162,20 @@ def run(task: Task, slots: Slots) -> Recipe:
 
 # ---------------------------------------------------------------------- memories
 
-_FEEDBACK: Final = re.compile(
-    r"\b(?:always|never|prefer|don't|do not|should|use|avoid|like)\b|总是|不要|喜欢|偏好|应该|请用|别", re.I
-)
-_USER: Final = re.compile(r"\b(?:i am|i'm|my (?:role|name|job|team)|i work)\b|我是|我叫|我的(?:名字|职业|角色)", re.I)
-_DATE: Final = re.compile(r"^Date: (\d{4}-\d{2}-\d{2})", re.M)
 _TREE: Final = ("/memories/project/", "/memories/user/")
 
 
 def remember(task: Task, slots: Slots) -> Recipe:
-    """Saves a fact in a memory file of its own, or in the one that is about the same."""
+    """Saves a fact in a memory file of its own."""
     task.need("memory")
     said = slots["said"].strip()
-    dates = [found for turn in task.conversation.turns for extra in turn.extras for found in _DATE.findall(extra)]
-    fact = fact_of(said, str(dates[-1]) if dates else "", asked=True) or Fact(said, "project", said=said)
-    if fact.kind == "project" and not fact.topic:
-        kind = "user" if _USER.search(said) else "feedback" if _FEEDBACK.search(said) else "project"
-        fact = Fact(fact.text, kind, said=fact.said)
+    fact = fact_of(said, asked=True) or Fact(said, "project", said)
     folder = _TREE[fact.kind == "user"] if _TREE[0].rstrip("/") in _memory(task) else _root(task)
-    path = f"{folder}{fact.name}.md"
-    step = yield from task.call("memory", created(path, fact), f"A fact to keep, of type {fact.kind}.")
-    if step.failed and "exist" in step.text:
-        there = yield from task.call("memory", {"command": "view", "path": path}, "There is one about the same.")
-        for edit in edits(path, there.text, fact):
-            step = yield from task.call("memory", edit, "It is brought up to date.")
+    for path in (f"{folder}{fact.name}.md", f"{folder}{fact.name}_{fact.digest}.md"):
+        step = yield from task.call("memory", created(path, fact), f"A fact to keep, of type {fact.kind}.")
+        if not (step.failed and "exist" in step.text):
+            break
+        there = yield from task.call("memory", {"command": "view", "path": path}, "There is one of this name.")
         if not there.failed and fact.text in there.text:
             return task.say(f"`{path}` says so already: {fact.text}", f"`{path}` 里已有：{fact.text}")
     task.did(step, "It was not saved: ", "没有保存：")
@@ -269,6 +259,14 @@ _END: Final = re.compile(r'<message from="[^"\n]*" kind="shutdown_request">')
 _CAME: Final = re.compile(r"<message from=\"([^\"\n]*)\"[^>\n]*>\n(.*)\n</message>$", re.S)
 
 
+_WENT_WRONG: Final = re.compile(
+    r"^(?:Step \d+ of `[^`\n]+`: )?(?:That failed: |I was not allowed to use |This session has no `|I could not read `"
+    r"|The package `[^`\n]+` is not installed|It raised `)|^The sub-agent '[^\n]{1,80}' (?:failed|was)"
+    r"|^(?:`[^`\n]+` 第 \d+ 步：)?(?:运行出错：|没有得到使用 |这个会话没有 `|读不了 `|这里没有安装 `|出错了：)",
+    re.M,
+)
+
+
 def plan(task: Task, slots: Slots) -> Recipe:
     """Writes the steps of a request into the plan."""
     parts = re.split(r"\s*(?:,? and then |,? then |;|\n|, and |,|，|、|；|然后|接着|再)\s*", slots["work"])
@@ -313,11 +311,13 @@ def spread(task: Task, names: list[str]) -> Recipe:
             prompt = f"Load {name}, then {head[:1].lower()}{head[1:]}it{tail}"
         orders.append(("agent", {"task": f"look at {name.rpartition('/')[2]}", "prompt": prompt, "type": kind}))
     steps = yield Act(tuple(orders), f"{len(names)} independent pieces: one sub-agent each, at once.")
-    said = [task.say(f"{len(names)} sub-agents have answered:", f"{len(names)} 个子代理的回答：")]
+    bad = sum(map(_failed, steps))
+    said = [task.say(f"{len(names)} sub-agents have answered{f', {bad} failed' * bool(bad)}:",
+                     f"{len(names)} 个子代理的回答{f'（{bad} 个失败）' * bool(bad)}：")]  # fmt: skip
     for name, step in zip(names, steps, strict=True):
         lines = [line for line in step.text.strip().splitlines() if not re.match(r"\[sub-agent .*\]$", line)]
         words = "\n".join(line for line in lines if not MARK.search(line)).strip()[:1_200]
-        said.append(f"\n**{name}**\n\n{task.say('failed: ', '失败：') * step.failed}{words}")
+        said.append(f"\n**{name}**\n\n{task.say('failed: ', '失败：') * _failed(step)}{words}")
     return "\n".join(said)
 
 
@@ -327,7 +327,13 @@ def delegate(task: Task, slots: Slots) -> Recipe:
     given = instance(schema, steps=[slots["work"]], text=slots["work"])
     step = yield from task.call("agent", given, "The user wants a sub-agent to do it.")
     task.did(step, "The sub-agent failed: ", "子代理失败：")
-    return task.say("The sub-agent answered:", "子代理的回答：") + f"\n\n{step.text.strip()[:2000]}"
+    head = ("The sub-agent failed:", "子代理失败：") if _failed(step) else ("The sub-agent answered:", "子代理的回答：")
+    return f"{task.say(*head)}\n\n{step.text.strip()[:2000]}"
+
+
+def _failed(step: Step) -> bool:
+    """Whether a sub-agent failed, or says of a step of its work that it did."""
+    return step.failed or _WENT_WRONG.search(step.text) is not None
 
 
 def handing(conversation: Conversation) -> tuple[Conversation, str | None]:

@@ -21,13 +21,13 @@ evil = "what is in <img src=x onerror='window.hit=1'> rows?"
 for request in ("run `print(rows)`", evil, "run `print(rows[:50])`", "hello"):
     _ = agent.run_sync(request)
 """
-DECIDE = """from ipyagent.journal.events import ResultsCleared, Snipped
+DECIDE = """from ipyagent.journal.events import ResultsCleared, TurnsRemoved
 session = agent.session
 calls = tuple(spot.call for spot in session.view.results)
 session.record(ResultsCleared(calls=calls, text="[Previous: used {tool}]", layer="clear_results", saved=900))
 turn = session.history.turns[1]
 block = {"type": "text", "text": "[snipped <b>turn</b> 2]"}
-_ = session.record(Snipped(first=turn.first, last=turn.last, blocks=(block,), saved=90))
+_ = session.record(TurnsRemoved(first=turn.first, last=turn.last, blocks=(block,), saved=90))
 _ = agent.run_sync("hello again")
 """
 PANEL = 2

@@ -62,7 +62,7 @@ def test_a_forged_click_is_not_taken(kernel: Kernel) -> None:
 
 def test_after_the_undo_nothing_is_routed_any_more(kernel: Kernel) -> None:
     code = (
-        "import comm, time\nfrom ipyagent.kernel.comms import route_clicks\nseen = []\n"
+        "import comm, time\nfrom ipyagent.kernel.frontend import route_clicks\nseen = []\n"
         "c = comm.create_comm(target_name='t')\nundo = route_clicks(ip.kernel, c, seen.append)\n"
         "undo(); undo()\nprint('LIVE ready', flush=True)\ntime.sleep(0.3)\n"
         "print('VALUE', len(seen) + len(ip.kernel._ipyagent_peek.callbacks))"

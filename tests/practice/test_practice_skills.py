@@ -134,7 +134,7 @@ def test_a_body_without_code_is_told_in_its_points(room: Room) -> None:
     assert names(room) == ["load_skill"]
 
 
-def test_the_table_of_a_skill_is_the_one_whose_columns_are_asked_about_not_a_result(room: Room) -> None:
+def test_the_table_of_a_skill_is_the_one_that_the_request_names(room: Room) -> None:
     room.reminds = True
     (room.folder / "boats.csv").write_text("boat,length,flag\n" + "".join(f"b{n},{n},x\n" for n in range(40)))
     room.ask("load nests.csv as `birds`")
@@ -143,9 +143,8 @@ def test_the_table_of_a_skill_is_the_one_whose_columns_are_asked_about_not_a_res
     room.ask("mean nests of birds by colony")
     body = "```python\nprint('on', '<table>')\n```\n"
     room.answers["load_skill"] = lambda asked: skill(asked["name"], body)
-    assert "on birds" in room.ask("use the skill egret-census for nests by colony")
-    room.ask("how many rows has boats")
-    assert "on boats" in room.ask("use the skill egret-census for length and flag")
+    assert "Left out" in room.ask("use the skill egret-census for nests by colony")
+    assert "on boats" in room.ask("use the skill egret-census on boats")
     assert "on birds" in room.ask("use the skill egret-census on birds please")
 
 

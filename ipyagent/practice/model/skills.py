@@ -127,15 +127,12 @@ def _standing(task: Task, name: str) -> tuple[str, str] | None:
 
 
 def _table(task: Task, tables: Mapping[str, Table]) -> Table | None:
-    """The table that a request for a skill names or attaches, whose columns it names, or that is the only one."""
+    """The table that a request for a skill names or attaches, or that is the only one."""
     asked = task.conversation.turn.words
     words = [*re.findall(r"[A-Za-z_]\w*", asked), *task.conversation.turn.attached("variable")]
     if named := [word for word in words if word in tables]:
         return tables[named[0]]
-    said = f" {key(re.sub(r'[,:;?!]', ' ', asked))} "
-    score = {name: sum(f" {key(c)} " in said for c, _ in table.columns) for name, table in tables.items()}
-    best = [name for name in tables if score[name] == max(score.values())]
-    return tables[best[0]] if len(best) == 1 else None
+    return next(iter(tables.values())) if len(tables) == 1 else None
 
 
 def _target(asked: str, table: Table) -> str:
@@ -189,8 +186,7 @@ def _own_tool(task: Task, name: str) -> Recipe:
 
 
 def arguments(asked: str, name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What the words give for a tool's arguments: a value behind its name (a space, `=`, `:` or `is` between), then
-    numbers for numbers and quoted texts for texts, in order."""
+    """What the words give for a tool's arguments: the value behind its name (a space, `=`, `:` or `is` between)."""
     known, given = fields(schema), dict[str, Any]()
     rest = re.sub(rf"`?(?<!\w){re.escape(name)}(?!\w)`?", " ", asked)
     for field, about in known.items():
@@ -200,14 +196,6 @@ def arguments(asked: str, name: str, schema: Mapping[str, Any]) -> dict[str, Any
             if value is not None:
                 given[field] = value
                 rest = rest[: found.start()] + " " + rest[found.end() :]
-    numbers = re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w])", rest)
-    texts = [one or two for one, two in re.findall(r'"([^"\n]*)"|\'([^\'\n]*)\'', rest)]
-    for field in (each for each in schema.get("required") or () if each not in given):
-        about = known.get(field, {})
-        waiting = numbers if about.get("type") in ("number", "integer") else texts
-        if waiting and (value := _typed(waiting[0], about)) is not None:
-            given[field] = value
-            waiting.pop(0)
     return given
 
 

@@ -144,7 +144,7 @@ def test_stops_in_a_row_end_one_turn(tmp_path: Path, stops: tuple[str, ...]) -> 
                 assert cell.errors in ([], ["KeyboardInterrupt"])
             else:
                 assert cell.errors == ["KeyboardInterrupt"]
-            assert cell.seconds < 5
+            assert cell.seconds < 20  # the code takes 30, or for ever; how fast it is idle is compared below
             server.script(text("all is well"))
             assert kernel.run("%%agent\nand now?").errors == []
         assert server.refused == []

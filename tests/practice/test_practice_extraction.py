@@ -50,6 +50,7 @@ def test_plain_cues_become_memories_word_for_word() -> None:
         ("Never drop rows.", "feedback", "Never drop rows"),
         ("remember that the data comes from station 7", "project", "the data comes from station 7"),
         ("remember: the deadline is next Friday", "project", "the deadline is next Friday"),
+        ("Remember: plots always have units.", "feedback", "plots always have units"),
         ("我是一名统计学家", "user", "我是一名统计学家"),
         ("我更喜欢中位数", "feedback", "我更喜欢中位数"),
         ("总是用中文回答", "feedback", "总是用中文回答"),

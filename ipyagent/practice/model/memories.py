@@ -37,6 +37,8 @@ _CUES: Final = (
         re.compile(r"i prefer\b|(?:please |i |we )?(?:always|never)\b|我更?喜欢|我偏好|(?:我们?)?(?:总是|从不)", re.I),
     ),
 )
+_RULE: Final = re.compile(r"\b(?:always|never)\b|总是|从不", re.I)
+"""Makes a rule of what is to be remembered."""
 _STOP: Final = frozenset(
     ["the", "and", "for", "that", "with", "are", "is", "am", "an", "always", "never", "please", "we", "my", "prefer",
      "have", "has", "on", "in", "of", "to", "at", "by", "their", "its", "it", "this"]
@@ -117,7 +119,8 @@ def fact_of(sentence: str, *, asked: bool = False) -> Fact | None:
     if words.endswith(("?", "？")):
         return None
     words = (told[1] or told[2]) if told else words
-    kind = next((kind for kind, cue in _CUES if cue.match(words)), "project" if told or asked else "")
+    kept = "feedback" if _RULE.search(words) else "project"
+    kind = next((kind for kind, cue in _CUES if cue.match(words)), kept if told or asked else "")
     return Fact(words, kind, sentence.strip()) if kind else None
 
 

@@ -258,6 +258,7 @@ def _filler(tokens: int, number: int) -> str:
 def measure(names: Iterable[str], *, window: int = 0, **settings: Any) -> Spent:
     """Replay sessions one after the other in one project. Blocks."""
     from ipyagent import Agent, IPyAgent
+    from ipyagent.parts.memory import MemoryPart
     from ipyagent.practice.server import PracticeServer
 
     brain, spent, facts = Brain(), defaultdict(Totals), dict[str, None]()
@@ -293,10 +294,10 @@ def measure(names: Iterable[str], *, window: int = 0, **settings: Any) -> Spent:
                         now.resume(session)
                     now.run_sync(turn.text)
                     session = now.session.journal.session
-                    now.extracting.wait(now.session, _DONE)
+                    now.part(MemoryPart).extracting.wait(now.session, _DONE)
                     for _ in turn.summaries[:1]:
                         now.compact("")
-                        now.extracting.wait(now.session, _DONE)
+                        now.part(MemoryPart).extracting.wait(now.session, _DONE)
                 path = now.session.journal.path
                 now.close()
                 made = list(read_events(path))

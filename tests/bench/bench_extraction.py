@@ -40,6 +40,7 @@ def rows() -> list[tuple[str, str, str]]:
     from ipyagent.assembly.listening import NullSurface
     from ipyagent.journal.events import Event, ForkEnded, MemorySaved, Streamed
     from ipyagent.memory.extract import figures
+    from ipyagent.parts.memory import MemoryPart
 
     class First(NullSurface):
         """Remembers when the first token came."""
@@ -72,7 +73,7 @@ def rows() -> list[tuple[str, str, str]]:
                 waits[on].append(surface.at - began)
         session = agents[True].session
         assert session is not None
-        agents[True].extracting.wait(session, 10)
+        agents[True].part(MemoryPart).extracting.wait(session, 10)
         events = list(session.journal.read())
         made = figures(events)
         assert any(isinstance(event, MemorySaved) for event in events)

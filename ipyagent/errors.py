@@ -7,7 +7,7 @@
     ├── JournalError              the session's transcript cannot be written or read
     ├── MemoryRefused             memory was not read or written; `reason` says why in one word
     ├── WindowTooSmall            system prompt + tools + reserve do not fit the model's window
-    ├── CompactionFailed          no summary could be had; the conversation is as it was
+    ├── CompactionFailed          no summary could be had; the conversation is unchanged
     │   └── CompactionTooLong     the compaction call itself did not fit the window, at any length tried
     └── ModelError                the model did not answer
         ├── NoCredentials         no key and no base URL
@@ -76,7 +76,7 @@ class WindowTooSmall(AgentError):
 
 
 class CompactionFailed(AgentError):
-    """A compaction did not come about; the conversation is as it was."""
+    """A compaction did not come about; the conversation is unchanged."""
 
 
 class CompactionTooLong(CompactionFailed):

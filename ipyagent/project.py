@@ -327,12 +327,12 @@ class Project:
         shown = ", ".join(names[:SHOWN_NAMES]) + (" …" if len(names) > SHOWN_NAMES else "")
         if unknown := self.home_line():
             return (
-                f"whether you trust {self.root} cannot be known, so nothing of its own was loaded ({shown}): {unknown} "
+                f"whether you trust {self.root} is unknown, so nothing from it was loaded ({shown}): {unknown} "
                 f"before the kernel starts, or say %agent trust for this kernel{then}"
             )
         return (
-            f"{self.root} is not trusted yet, so nothing of its own was loaded ({shown}); "
-            f"if it is yours or you trust it, say %agent trust{then}"
+            f"{self.root} is not trusted yet, so nothing from it was loaded ({shown}); "
+            f"if you trust it, run %agent trust{then}"
         )
 
     def trust(self) -> None:

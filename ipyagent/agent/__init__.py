@@ -250,7 +250,7 @@ class Agent:
         if unseen := [f"@{each.kind}:{each.name}" for each in mentions if each.text == HIDDEN]:
             self.notices.append(f"{', '.join(unseen[:3])} is hidden from the agent ({HIDE}): only that is sent")
         if missing := unresolved(text, mentions):
-            self.notices.append(f"{', '.join(missing[:3])} names no variable, file or cell here; it is sent as text")
+            self.notices.append(f"{', '.join(missing[:3])} was not found; sent as plain text")
         notebook = self.sessions.notebook
         told = None if options.fresh else standing(session.view.messages)
         seen = self._lookout.look(self.project.relative(notebook) if notebook is not None else "", told)

@@ -50,7 +50,7 @@ def parse_compact(line: str) -> CompactOptions:
     wanted = msgspec.convert({**found, "instructions": " ".join(wishes)}, CompactOptions)
     alone = [name for name, on in _alone(wanted) if on]
     if alone and (len(alone) > 1 or wishes or wanted.start or wanted.upto):
-        raise UsageError(f"{alone[0]} goes without other words (--dry-run may stand beside it)  usage: {USAGE}")
+        raise UsageError(f"{alone[0]} cannot be combined with anything but --dry-run  usage: {USAGE}")
     if wanted.start and wanted.upto and wanted.start > wanted.upto:
         raise UsageError(f"--from {wanted.start} is after --up-to {wanted.upto}: give the earlier turn to --from")
     return wanted

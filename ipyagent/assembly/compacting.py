@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ipyagent.kernel.dispatcher import MainThreadExecutor
     from ipyagent.model.connect import Connections
 
-STOPPED = "stopped: the conversation is as it was"
+STOPPED = "stopped: the conversation is unchanged"
 SNIPPED = "[{words} of this conversation {were} taken out by the user{kept}]"
 
 
@@ -153,16 +153,17 @@ class CompactCommand:
         spent = self._bench.spending.today() if most else 0.0
         if not most or spent < most:
             return ""
-        return f"today's cost is ${spent:.2f}, the limit is ${most:.2f}: raise IPyAgent.max_cost_per_day to go on today"
+        limits = f"today's cost is ${spent:.2f}, the limit is ${most:.2f}"
+        return f"{limits}: raise IPyAgent.max_cost_per_day to continue today"
 
     async def _snip(self, session: Session, wanted: CompactOptions, main: MainThreadExecutor) -> str:
         _check_in(session, *wanted.snip)
         gone = _range(session, *wanted.snip)
         if gone.first < _events(session, *wanted.snip)[0]:
             start, end = wanted.snip
-            one = f"turn {start} stands" if start == end else f"turns {start} to {end} stand"
+            one = f"turn {start} is" if start == end else f"turns {start} to {end} are"
             raise CompactionFailed(
-                f"{one} in one summary with earlier turns: %compact --undo brings them back, or take all of them out "
+                f"{one} part of a summary with earlier turns: restore them with %compact --undo, or remove all of them "
                 f"({gone.words})"
             )
         words = gone.words
@@ -176,7 +177,7 @@ class CompactCommand:
         if after is None:
             raise CompactionFailed(
                 f"{words} cannot be taken out now: the newest turn was stopped between a tool call and its answer; "
-                "say something to the agent first"
+                "send the agent a message first"
             )
         if wanted.dry_run:
             return f"would take out {words}: {before:,} → about {after:,} tokens, no model call; nothing was done"
@@ -190,20 +191,20 @@ class CompactCommand:
     async def _undo(self, session: Session, wanted: CompactOptions, main: MainThreadExecutor) -> str:
         event = session.view.undoable
         if event is None:
-            raise UsageError("there is no compaction to take back; %context shows what there is")
+            raise UsageError("no compaction to undo; %context shows the conversation")
         if not session.view.editable:
             raise CompactionFailed(
-                "it cannot be taken back now: the newest turn was stopped between a tool call and its answer; "
-                "say something to the agent first"
+                "cannot undo now: the last turn was stopped between a tool call and its result; "
+                "send the agent a message first"
             )
         before = session.view.count().tokens
         what = _decision(session, event)
         if wanted.dry_run:
-            return f"would take back {what}; nothing was done"
+            return f"would undo {what}; nothing was changed"
         session.record(DecisionUndone(event=event))
         after = session.view.count().tokens
         more = "; the window is full, the next request compacts again" if self._state_of(session).above_auto else ""
-        return f"taken back: {before:,} → {after:,} tokens ({what}){more}"
+        return f"undone: {before:,} → {after:,} tokens ({what}){more}"
 
     async def _would(self, session: Session, wanted: CompactOptions, main: MainThreadExecutor) -> str:
         """What a compaction would do, in words and numbers."""

@@ -304,7 +304,7 @@ class Sessions:
         named = "" if named_model(self._settings) else session.history.named
         if named:
             self._settings.model = named
-        self._notice(self._resumed(session) + (f"; requests go to {named}, as you chose there" if named else ""))
+        self._notice(self._resumed(session) + (f"; using model: {named}, as you chose there" if named else ""))
         self.current = session
         return session
 

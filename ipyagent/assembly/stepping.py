@@ -227,10 +227,10 @@ def _told(events: Sequence[Event]) -> str:
                 many = f"{count} old tool results are replaced by a line each"
                 found.append("1 old tool result is replaced by a line" if count == 1 else many)
             case TurnCollapsed():
-                found.append(f"the turn of events {event.first} to {event.last} is shown short")
+                found.append(f"the turn of events {event.first} to {event.last} is shortened")
             case Compacted():
                 what = {"notes": "the notes", "server": "the provider's summary"}.get(event.method, "a summary")
-                found.append(f"events {event.first} to {event.last} give way to {what}")
+                found.append(f"events {event.first} to {event.last} are replaced by {what}")
             case _:
                 pass
     return "; ".join(found)

@@ -52,7 +52,7 @@ def started_words(child: Subagent) -> ToolOutput:
     """The result of a call that does not wait."""
     text = (
         f"The sub-agent {child.name!r} works in the background [{child.id}]. Its answer comes with a later message. "
-        "Code that it runs waits while no turn of yours runs. Go on with something else, or end your turn."
+        "Code that it runs waits while no turn of yours runs. Continue with something else, or end your turn."
     )
     return ToolOutput(blocks=(text_block(text),), note="in the background")
 

@@ -69,7 +69,7 @@ def _kind(file: Path, data: bytes) -> tuple[SubagentType | None, list[str]]:
     fields, problems = headed.fields, list(headed.problems)
     about = " ".join(str(fields.get("description") or "").split())
     if not about:
-        return None, [*problems, "no `description`: nobody would know when to use it; left out"]
+        return None, [*problems, "no `description` says when to use it; left out"]
     if not headed.body.strip():
         return None, [*problems, "no text below the header: it has no prompt; left out"]
     name = _name(fields.get("name"), file.stem, problems)

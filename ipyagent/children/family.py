@@ -162,9 +162,9 @@ class SubagentPool:
             before = self.session.history.children.get(order.resume)
             if before is None or not (folder_of(self.session) / order.resume).is_dir():
                 known = ", ".join(list(self.session.history.children)[-5:]) or "none"
-                raise ToolFailure(f"there is no sub-agent {order.resume!r} to go on with; newest: {known}")
+                raise ToolFailure(f"there is no sub-agent {order.resume!r} to resume; the newest are: {known}")
             if order.resume in self._running:
-                raise ToolFailure(f"the sub-agent {order.resume!r} is still at work; wait for its answer")
+                raise ToolFailure(f"the sub-agent {order.resume!r} is still running; wait for its answer")
             kind = kinds.get(before.kind)
             if kind is None:
                 raise ToolFailure(f"its type {before.kind!r} no longer exists; start a new one")

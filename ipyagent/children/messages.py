@@ -127,7 +127,7 @@ class SessionMail:
             names = [*sorted(each.name for each in family.running()), *await asyncio.to_thread(self._neighbours.names)]
             raise ToolFailure(_nobody(to, names))
         if found := find_secrets(f"{order.summary}\n{said}"):
-            raise ToolFailure(f"the message holds {found[0].kind}; secrets are not sent: say where it stands instead")
+            raise ToolFailure(f"the message holds {found[0].kind}; say where it is stored instead of sending it")
         return await self._abroad(neighbour, letter, call)
 
     async def _abroad(self, neighbour: OtherSession, letter: MailMessage, call: str) -> ToolOutput:
@@ -139,8 +139,8 @@ class SessionMail:
         except AgentError as problem:
             raise ToolFailure(str(problem)) from None
         _note(session, letter, (neighbour.words,), call)
-        when = "it is open in a kernel and is read with its next step" if neighbour.open else (
-            "no kernel has it open now; it is read when somebody takes it up again"
+        when = "it is open in a kernel and reads the message at its next step" if neighbour.open else (
+            "no kernel has it open; it will be read when the session is resumed"
         )  # fmt: skip
         return text_output(f"Put into the mailbox of session {neighbour.words}: {when}.", note=f"to {neighbour.id}")
 
@@ -197,7 +197,7 @@ class SubagentMail:
                 approved, why = await asyncio.wait_for(child.plan, self._patience)
         except TimeoutError:
             raise ToolFailure(
-                f"nobody answered the plan within {self._patience:g} s (IPyAgent.plan_wait): do not carry it out; "
+                f"the plan got no answer within {self._patience:g} s (IPyAgent.plan_wait): do not carry it out; "
                 "end your turn with the plan as your answer"
             ) from None
         finally:
@@ -265,13 +265,13 @@ def _answered(
     _note(session, letter, (child.name,), call)
     child.plan.set_result((order.approve == "yes", letter.text))
     said = "approved" if order.approve == "yes" else "rejected"
-    return text_output(f"The plan of {child.name} is {said}; it goes on.", note=f"{said}, to {child.name}")
+    return text_output(f"The plan of {child.name} is {said}; it continues.", note=f"{said}, to {child.name}")
 
 
 def _nobody(to: str, names: list[str]) -> str:
     near = get_close_matches(to, names, n=3, cutoff=0.5)
     nearest = f"; nearest: {', '.join(near)}" if near else ""
-    return f"there is nobody {to!r} to write to{nearest}; there are: {_listed(names)}"
+    return f"no agent or session is called {to!r}{nearest}; there are: {_listed(names)}"
 
 
 def _listed(names: Sequence[str]) -> str:

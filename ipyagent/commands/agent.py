@@ -84,14 +84,14 @@ def _of_part(extension: Extension, command: Command, word: str, rest: str) -> No
 
 
 def _status(extension: Extension, rest: str) -> str:
-    """Where things stand."""
+    """Show the session, model, mode, context and cost."""
     from ipyagent.commands.context import summary
 
     return summary(extension.agent_now)
 
 
 def _new(extension: Extension, rest: str) -> str:
-    """Begin a new session with the next request."""
+    """Start a new session with the next request."""
     agent = extension.agent_now
     agent.new()
     more = "; the old one stays on disk (%agent sessions)" if agent.sessions.stored() else ""
@@ -99,7 +99,7 @@ def _new(extension: Extension, rest: str) -> str:
 
 
 def _resume(extension: Extension, rest: str) -> str:
-    """Take up the newest session if none is current, or the one with that label, or whose id begins with ID."""
+    """Resume a session: the newest, or the one with this label or whose ID starts this way."""
     agent = extension.agent_now
     agent.resume(rest)
     return "\n".join(agent.take_notices())
@@ -114,7 +114,7 @@ def _sessions(extension: Extension, rest: str) -> str:
 
 
 def _fork(extension: Extension, rest: str) -> str:
-    """Go on in a copy of the session; LABEL names it for `resume`."""
+    """Continue in a copy of the session; LABEL names it for `resume`."""
     session = extension.agent_now.sessions.fork(label=rest)
     called = f" ({rest})" if rest else ""
     return f"going on in a copy, {session.journal.session}{called}; the original stays as it is"
@@ -135,25 +135,25 @@ def _stop(extension: Extension, rest: str) -> str:
 
 
 def _undo(extension: Extension, rest: str) -> str:
-    """Put back the files that the last turn changed; once more: those of the turn before."""
+    """Restore the files that the last turn changed; again: the turn before."""
     return "\n".join(extension.agent_now.undo().lines())
 
 
 def _rollback(extension: Extension, rest: str) -> str:
-    """Take turn N back: the files it changed, and its place in the conversation."""
+    """Undo turn N: restore the files it changed and remove it from the conversation."""
     from ipyagent.commands.rollback import roll_back
 
     return roll_back(extension.agent_now, rest)
 
 
 def _pin(extension: Extension, rest: str) -> str:
-    """The cells that always stand before the agent, and how to pin one."""
+    """List pinned cells, which the agent always sees, and how to pin one."""
 
     return marked_lines(extension.agent_now, PIN)
 
 
 def _hide(extension: Extension, rest: str) -> str:
-    """The cells that the agent may not see, and how to hide one."""
+    """List hidden cells, which the agent never sees, and how to hide one."""
 
     return marked_lines(extension.agent_now, HIDE)
 
@@ -189,7 +189,7 @@ def _model(extension: Extension, rest: str) -> str:
         if any(character.isspace() for character in rest) and not rest.startswith("local:"):
             raise UsageError(f"a model's name has no spaces: {rest!r}")
         extension.settings.model = rest
-    told = f"requests go to {agent.settings.model_words}"
+    told = f"using model: {agent.settings.model_words}"
     if rest and (names := agent.connections.unlisted(rest, agent.endpoint())):
         close = [name for name in names if rest.casefold() in name.casefold() or name.casefold() in rest.casefold()]
         near = list(dict.fromkeys([*get_close_matches(rest, names, n=3, cutoff=0.5), *close]))[:3]
@@ -260,14 +260,14 @@ def _timeline(extension: Extension) -> str:
 
 
 def _compact(extension: Extension, rest: str) -> str:
-    """Make room in the context (the same as %compact)."""
+    """Compact the context (same as %compact)."""
 
     answer = run_steps(extension, rest)
     return extension.agent_now.compact(rest) if answer is None else answer
 
 
 def _memory(extension: Extension, rest: str) -> str:
-    """What outlives a session (the same as %memory)."""
+    """Show and change memories (same as %memory)."""
     return show_memory(extension, rest)
 
 
@@ -299,14 +299,14 @@ def _subagents(extension: Extension, rest: str) -> str:
 
 
 def _messages(extension: Extension, rest: str) -> str:
-    """What agents wrote to one another in this session; a number shows one in full."""
+    """List the messages between agents in this session; a number shows one in full."""
     from ipyagent.commands.messages import run_messages
 
     return run_messages(extension.agent_now, rest)
 
 
 def _skills(extension: Extension, rest: str) -> str:
-    """Instructions for kinds of work (the same as %skills)."""
+    """List and load skills (same as %skills)."""
     from ipyagent.commands.skills import run_skills
 
     if not rest and getattr(extension.shell, "kernel", None) is not None:
@@ -325,10 +325,10 @@ def _trust(extension: Extension, rest: str) -> str:
     agent.trust(off=rest == "--off")
     lines = agent.take_notices()
     if rest:
-        return "\n".join([f"{agent.project.root} is not trusted any more: nothing of it is loaded from now on", *lines])
+        return "\n".join([f"{agent.project.root} is no longer trusted; nothing from it is loaded from now on", *lines])
     loaded = ", ".join(agent.project.carried())
     told = f"{agent.project.root} is trusted; " + (
-        f"what it holds counts from the next request on: {loaded}" if loaded else "it holds nothing of its own yet"
+        f"loaded from the next request on: {loaded}" if loaded else "it has nothing to load yet"
     )
     return "\n".join([f"{told}; %agent resume continues its newest session", *lines])
 
@@ -411,7 +411,7 @@ def marked_lines(agent: Agent, mark: str) -> str:
     """The cells with a mark, a line each, and how to mark one."""
     agent.marks.notebook = agent.sessions.notebook
     cells = agent.marks.marked(mark)
-    what = "hidden from the agent" if mark == HIDE else "pinned: the agent always has it before it"
+    what = "hidden from the agent" if mark == HIDE else "pinned; the agent always sees them"
     lines = [f"{one_line(cell.ident or '(no id)')}  {one_line(_first_line(cell.source))[:80]}" for cell in cells]
     lines.insert(0, f"{len(cells)} cell{'' if len(cells) == 1 else 's'} {what}")
     lines.append(
@@ -430,7 +430,7 @@ def _first_line(source: str) -> str:
 
 
 def fix_request(extension: Extension, rest: str) -> str:
-    """Ask for the newest error to be mended; words after it are added."""
+    """Ask for the newest error to be fixed; words after it are added."""
     # What IPython and Python keep of the newest error that was shown; our own say what to do themselves.
     error = getattr(sys, "last_value", None)
     if not isinstance(error, BaseException) or isinstance(error, AgentError | KeyboardInterrupt | SystemExit):

@@ -46,7 +46,7 @@ def run_cells(extension: Extension, rest: str) -> str:
     if front.kind == "terminal" or front.person:
         extension.shell.set_next_input(as_script(cells))
         return f"{_count(cells)} in the next input; {_INTO_FILE}"
-    raise UsageError(f"nobody is there to take cells; {_INTO_FILE}")
+    raise UsageError(f"this front end cannot insert cells; {_INTO_FILE}")
 
 
 def as_cells(extension: Extension, below: str) -> AsCells:

@@ -43,7 +43,7 @@ def _listed(agent: Agent) -> str:
     for child, event in list(started.items())[-MOST:]:
         end = ended.get(child)
         if child in running:
-            state = f"at work ({running[child].now})"
+            state = f"running ({running[child].now})"
         elif end is None:
             state = "cut off: the kernel stopped"
         else:
@@ -60,6 +60,6 @@ def _stop(agent: Agent, name: str) -> str:
     found = [child for child in running if name in (child.name, child.id)]
     if not found:
         known = ", ".join(child.name for child in running) or "none"
-        raise UsageError(f"no sub-agent {name!r} is at work; at work: {known}")
+        raise UsageError(f"no sub-agent {name!r} is running; running: {known}")
     agent.part(SubagentManager).stop_one(found[0].id)
     return f"stopped {found[0].name}"

@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--if-due", action="store_true", help="only if one is due: a day, and some sessions, later")
     parser.add_argument("--scope", choices=SCOPES, default=SCOPES[0], help="the project's memories, or the user's own")
     doing = parser.add_mutually_exclusive_group()
-    doing.add_argument("--dry-run", action="store_true", help="only tell what it would do")
-    doing.add_argument("--accept", action="store_true", help="do what a dream that waits for a yes would do")
+    doing.add_argument("--dry-run", action="store_true", help="show what it would do, change nothing")
+    doing.add_argument("--accept", action="store_true", help="apply the dream that is waiting for approval")
     doing.add_argument("--undo", action="store_true", help="take the last one back")
 
 
@@ -47,7 +47,7 @@ def run(chosen: argparse.Namespace) -> tuple[int, str]:
     except AgentError as problem:
         return FAILED, " ".join(str(problem).split())
     except KeyboardInterrupt:
-        return FAILED, "stopped; the memories are as they were"
+        return FAILED, "stopped; no memory was changed"
     finally:
         signal.signal(signal.SIGTERM, before)
         agent.close()

@@ -31,7 +31,7 @@ def dream_now(
     model: str = "",
     scope: str = "project",
 ) -> str:
-    """`%memory dream`: dream now of the memories of `scope`; `dry_run`: only tell what it would do; `accept`: do
+    """`%memory dream`: dream now of the memories of `scope`; `dry_run`: show what it would do, change nothing; `accept`: do
     what a dream that waits would do; `undo`: take the last one back, or drop one that waits. Raises UsageError,
     AgentError, KeyboardInterrupt."""
     if undo + dry_run + accept > 1:
@@ -46,7 +46,7 @@ def dream_now(
         return "there are no memories to tidy"
     made = dream(agent, dry_run=dry_run, model=model, scope=scope)
     if made.status == "failed":
-        raise AgentError(f"the dream failed, the memories are as they were: {made.message}; %memory dream tries again")
+        raise AgentError(f"the dream failed and changed nothing: {made.message}; %memory dream tries again")
     price = f"; it cost ${made.cost:.4f}" if made.cost else ""
     return f"{made.message}{price}"
 
@@ -66,7 +66,7 @@ def _undone(agent: Agent, store: MemoryStore) -> str:
             DreamWorkspace.of(store, waiting).drop()
         except UsageError:  # its copy is gone: only the note was left
             DreamWorkspace(store, waiting.copy, {}).drop()
-        return "dropped: the dream that waited for your yes; the memories are as they were"
+        return "discarded the dream that was waiting for approval; no memory was changed"
     record, since = undo_last(store)
     redo = f"{command(store.scope)} --undo again takes this back"
     kept = f"; saved since and left as they are: {', '.join(since[:8])}" if since else ""

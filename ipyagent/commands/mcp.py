@@ -81,7 +81,7 @@ def _add(agent: Agent, rest: str) -> str:
     where = servers.user_file if user else servers.project_file
     told = f"{name} {'replaced' if before else 'added'} in {where}"
     if not user and any("${" not in text for key in ("env", "headers") for text in raw.get(key, {}).values()):
-        told += "; its values stand there as written: ${NAME} keeps a secret out of the project"
+        told += "; its values are stored as written; ${NAME} keeps a secret out of the project"
     return "\n".join([told, *_brought_up(agent, name)])
 
 
@@ -202,7 +202,7 @@ def _trust(agent: Agent, rest: str) -> str:
     asked = [entry for name, entry in found.waiting.items() if not names or name in names]
     if unseen := [entry for entry in asked if entry.digest not in servers.seen]:
         shown = [f"{entry.title}: {clean(servers.whole(entry))}" for entry in unseen]
-        return "\n".join(["not approved yet; to approve what stands here, say %agent mcp trust again:", *shown])
+        return "\n".join(["not approved yet; to approve the following, run %agent mcp trust again:", *shown])
     agreed = servers.approve(*names)
     lines = [f"{entry.title}: {clean(servers.whole(entry))}" for entry in agreed if not entry.disabled]
     return "\n".join(["may run from now on:", *lines]) if lines else "the project has no MCP servers"

@@ -44,7 +44,7 @@ def run_memory(agent: Agent, line: str, body: str | None = None, *, shell: Any =
         raise UsageError(f"a turn is running: %memory {word} is for the user, after it has ended")
     if body is not None:
         if word not in ("add", "edit"):
-            raise UsageError(f"%%memory takes add or edit; %memory {word or 'COMMAND'} stands on one line")
+            raise UsageError(f"%%memory takes add or edit; %memory {word or 'COMMAND'} takes one line")
         if body.strip():
             rest = f"{rest}\n{body}" if rest else body
     doing = MemoryCommandRun(agent, shell, body)

@@ -234,13 +234,13 @@ def restore(doing: MemoryCommandRun, line: Line) -> str:
 
 
 def undo(doing: MemoryCommandRun, line: Line) -> str:
-    """Take back the newest memory that was saved in this session, by anyone."""
+    """Undo the newest memory change of this session, whoever made it."""
     session = doing.agent.session
     events = list(session.journal.read()) if session is not None else []
     saved = next((event for event in reversed(events) if isinstance(event, MemorySaved)), None)
     if saved is None:
         raise UsageError("no memory was saved in this session; %memory history NAME lists earlier versions")
-    return _told(f"taken back ({saved.change} by {saved.by})", doing.access.undo(saved))
+    return _told(f"undone ({saved.change} by {saved.by})", doing.access.undo(saved))
 
 
 def _told(words: str, saved: SavedMemory) -> str:

@@ -95,7 +95,7 @@ def session_lines(agent: Agent, query: str) -> list[str]:
     if not (project.trusted or agent.settings.trust_all):
         own = [folder for folder in folders if project.owns(folder)]
         if not own and project.folder.exists():
-            told = f"{project.folder} was not read; if it is yours or you trust it, say %agent trust"
+            told = f"{project.folder} was not read; if you trust it, run %agent trust"
             raise TrustError(project.untrusted_line() or told)
         folders = own
     if not folders:

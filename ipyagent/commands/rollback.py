@@ -23,8 +23,7 @@ def offer(agent: Agent, cell: str) -> str:
     for number, turn in reversed(list(enumerate(session.history.turns, 1))):
         if turn.cell == cell and not turn.out:
             return (
-                f"this cell was asked before, in turn {number}, which stays; %agent rollback {number} takes it back: "
-                "the files it changed, and its place in the conversation"
+                f"you ran this cell before (turn {number}); undo that turn with %agent rollback {number}"
             )
     return ""
 

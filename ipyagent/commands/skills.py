@@ -157,7 +157,7 @@ def _new(agent: Agent, rest: str) -> list[str]:
     before = agent.part(Skills).look_anyway().skills.get(name)
     file = write_skill(place, name, description)
     agent.project.arrived([file])  # the user knows of it
-    lines = [f"wrote {file}", "change its description and its steps; the next request goes by what stands there then"]
+    lines = [f"wrote {file}", "edit its description and its steps; your next request uses the edited file"]
     if name != typed:
         lines.insert(1, f"its name is {name}: lower-case letters, digits and single hyphens")
     if before is not None:

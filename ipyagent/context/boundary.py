@@ -63,7 +63,7 @@ PICTURE_SHARE = 64
 """The part of the window that a picture may take to stay: one in so many."""
 NOT_NOW = (
     "the newest turn was stopped between a tool call and its answer, and the model's thinking there must stay: "
-    "compact everything, or say something to the agent first"
+    "compact everything, or send the agent a message first"
 )
 _STORED = re.compile(
     r"<persisted-output ([^>\n]{0,2000})>|^- (path=[^\n]*)$|The whole result is kept: ([^\n]*)", re.MULTILINE

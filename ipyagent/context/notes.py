@@ -99,7 +99,7 @@ class NotesLayer:
         if desk.notes == old:  # they cover what they covered before, and no more
             return (LayerDecision(layer=self.name, words=NOTHING_NEW),)
         if read_notes(path) != before:
-            raise AgentError(f"{path.name} was changed by somebody else and stays; a later turn tries again")
+            raise AgentError(f"{path.name} was changed by another program and left as it is; a later turn tries again")
         kept = desk.notes.limited(_limit(now, "notes_section_tokens"), _limit(now, "notes_tokens"))
         written = now.redact(str(kept))
         try:

@@ -114,7 +114,7 @@ def _swept(now: LayerContext) -> Sequence[Event]:
     room = round(max(0, now.state.auto_mark - after) / 2 / view.calibration.factor)  # the rest is for what comes
     texts += [str(block["text"]) for block in said_in(now, made.first, made.last, room)]
     if texts[1:]:
-        why += "; what the user said in it stands"
+        why += "; what the user said in it is kept"
     elif where == SWEPT:
         return (made,)
     told = [SystemReminder(text=text, tokens=estimate_text(text), layer=NAME, upto=made.last) for text in texts]

@@ -328,7 +328,7 @@ def _say_stop(stop: Path, user: Path, say: Callable[[str], object]) -> None:
     try:
         write_atomically(stop, signed.encode(), base=stop.parent)
     except OSError as problem:
-        say(f"the tasks in hand could not be told to stop: {stop}: {problem.strerror or problem}")
+        say(f"could not tell the running tasks to stop: {stop}: {problem.strerror or problem}")
 
 
 def _take_away_old(place: Path, user: Path) -> None:
@@ -498,7 +498,7 @@ def _named(value: Any, folder: Path) -> str:
         return path.relative_to(folder).as_posix() if at_home else path.as_posix()
     text = str(value)
     if _OBJECT.search(text):
-        raise UsageError(f"{text[:80]} says nothing to a model: give a text, a number, a path, or a dict of them")
+        raise UsageError(f"{text[:80]} means nothing to a model; pass text, a number, a path or a dict of them")
     return text
 
 

@@ -197,7 +197,7 @@ class Journal:
         """See what the file is now: an interrupt within a write may have left a whole event there, which has its
         number and is never taken back, or a part of one, after which a line begins afresh."""
         if self._fd < 0:
-            raise JournalError(f"session {self.session} was closed; go on with %agent resume")
+            raise JournalError(f"session {self.session} was closed; continue it with %agent resume")
         try:
             size = os.fstat(self._fd).st_size
             if size != self._size:

@@ -128,12 +128,12 @@ class Budget:
         if self._turn and cost >= self._turn:
             line = f"this request has cost {about}${cost:.2f}, its limit is ${self._turn:.2f} (max_cost)"
             if not await self._ask(line):
-                return f"{line}; say `go on`, or raise IPyAgent.max_cost"
+                return f"{line}; say `continue`, or raise IPyAgent.max_cost"
             self._turn = 2 * cost
         if self._day and day >= self._day:
             line = f"today's cost is {about}${day:.2f}, the limit is ${self._day:.2f} (max_cost_per_day)"
             if not await self._ask(line):
-                return f"{line}; raise IPyAgent.max_cost_per_day to go on today"
+                return f"{line}; raise IPyAgent.max_cost_per_day to continue today"
             self._day = 2 * day
         return ""
 
@@ -161,7 +161,7 @@ class Budget:
         surface = self._session.surface
         if surface is None or not surface.can_ask:
             return False
-        text = f"{line}. Go on?"
+        text = f"{line}. Continue?"
         asked = self._session.record(
             PermissionAsked(
                 call=f"budget-{self._session.journal.last}",

@@ -94,7 +94,7 @@ class CacheWatch:
             case TurnCollapsed():
                 self._known.append("a finished piece of work was collapsed")
             case DecisionUndone():
-                self._known.append("a compaction was taken back")
+                self._known.append("a compaction was undone")
             case ResultsCleared():
                 count = len(event.calls)
                 what = "1 old tool result was" if count == 1 else f"{count:,} old tool results were"

@@ -147,7 +147,7 @@ class Engine:
             raise
         self._wished = self._wished or (trigger == "model" and (failed or made is not None))
         if made is None and failed:
-            self.why_not = "it failed, the conversation is as it was"
+            self.why_not = "it failed, the conversation is unchanged"
             self._count_failure("compaction failed")
         elif made is None:
             self._say_once("there is nothing to compact")
@@ -185,7 +185,7 @@ class Engine:
         count = session.history.compact_failures + 1
         stopped = count >= session.setting("compact_failures")
         why = f"{what}, {count} failures in a row; " if count > 1 else f"{what}; "
-        why += OFF if stopped else "the conversation is as it was"
+        why += OFF if stopped else "the conversation is unchanged"
         session.record(LayerFailed(layer=BREAKER, why=why, stopped=stopped))
 
     # ------------------------------------------------------------------ asking

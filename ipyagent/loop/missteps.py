@@ -77,8 +77,8 @@ class Missteps:
         self._failed[key] = (failure, count, self.messages)
         if count >= MOST_SAME:
             self.stuck = (
-                f"{call['name']} failed {count} times with the same input and the same error; say how to go on, or "
-                "`go on` in a %%agent cell to let it try"
+                f"{call['name']} failed {count} times with the same input and the same error; tell it what to do, or "
+                "`continue` in a %%agent cell to let it try again"
             )
         return SAME_FAILURE.format(count=count) if count == NOTICED else ""
 
@@ -88,7 +88,7 @@ class Missteps:
         thought = _THINK.search(text)
         if thought is not None and thought.group().strip() and "think" not in session.told:
             session.told.add("think")
-            why = "The model's thinking came as text of its answer (<think>): its server does not tell it apart."
+            why = "The model's thinking came as text of its answer (<think>): its server does not separate the two."
             session.record(LayerFailed(layer="reply", why=f"{why} A reasoning parser there would"))
         form = written_call(text, session.tools)
         if not form:

@@ -120,26 +120,26 @@ async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine
         match reply.said.stop_reason:
             case "refusal":
                 why = f" ({reply.details})" if reply.details else ""
-                return "refused", f"the model refused{why}; say it in another way, or choose another with %agent model"
+                return "refused", f"the model refused{why}; rephrase the request or change the %agent model"
             case "max_tokens":
                 return (
                     "limit",
-                    "the reply was cut off at the output limit; ask it to go on, or raise IPyAgent.max_output",
+                    "the reply was cut off at the output limit; ask it to continue, or raise IPyAgent.max_output",
                 )
             case "model_context_window_exceeded":
                 return "limit", "the reply reached the end of the context window; start afresh with %agent new"
             case "" if reply.broken:
-                return "failed", f"{reply.broken}, twice; what arrived is kept, ask it to go on"
+                return "failed", f"{reply.broken}, twice; what arrived is kept, ask it to continue"
             case _ if not is_empty(reply.said.blocks):
                 if missteps.reminded(session, reply):
                     continue
                 return "finished", ""
         if nudged:
-            return "failed", "the model answered with nothing, twice; say more precisely what you want"
+            return "failed", "the model gave an empty answer twice; rephrase the request"
         nudged = True
         session.record(
             SystemReminder(text=EMPTY_REPLY, why="empty reply, asking again", tokens=estimate_text(EMPTY_REPLY))
         )
     limit = session.limits.max_turns
     made = f"{limit} model call{'' if limit == 1 else 's'}"
-    return "limit", f"stopped after {made} (max_turns); say `go on` in a %%agent cell to continue"
+    return "limit", f"stopped after {made} (max_turns); say `continue` in a %%agent cell"

@@ -89,7 +89,7 @@ def undo(store: MemoryStore) -> tuple[Record, tuple[str, ...]]:
     with store.lock():
         record = record_in(store)
         if record is None:
-            raise UsageError("there was no dream here that could be undone; %memory undo takes back a single change")
+            raise UsageError("no dream to undo here; %memory undo undoes a single change")
         snapshot = store.folder / SNAPSHOTS / record.snapshot
         if not snapshot.is_dir():
             raise UsageError(f"the snapshot from before that dream is gone ({record.snapshot}); see %memory history")

@@ -204,5 +204,5 @@ def _line(shown: int, lines: int, tokens: int) -> str:
         return ""
     return (
         f"the memory index is longer than this window allows (about {max(0, tokens):,} tokens): {shown:,} of {lines:,} "
-        "memories stand in it; the others are found by recall and %memory search"
+        "memories are listed; recall and %memory search find the others"
     )

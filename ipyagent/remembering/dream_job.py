@@ -117,7 +117,7 @@ class Dream:
             await whole(partial(self._begin, certain))
             await self._dream(main, model, name, dry_run)
         except asyncio.CancelledError:
-            self._say(status="killed", message="stopped; the memories are as they were")
+            self._say(status="killed", message="stopped; no memory was changed")
         except MemoryRefused as problem:
             self._say(status="failed", message=str(problem))
             if problem.reason == "busy":
@@ -211,7 +211,7 @@ class Dream:
             case "finished":
                 return True
             case "stopped" if not timer.expired():
-                self._say(status="killed", message="stopped; the memories are as they were")
+                self._say(status="killed", message="stopped; no memory was changed")
             case "stopped":
                 self._say(status="failed", message=f"it took longer than {MOST_SECONDS / 60:.0f} minutes")
             case "limit" if not ended.message:

@@ -214,9 +214,9 @@ def describe(event: Event) -> tuple[str, str] | None:
         case TurnCollapsed():
             return "collapsed", f"events {event.first} to {event.last} shown short, about {event.saved:,} tokens less"
         case DecisionUndone():
-            return "taken back", f"the decision of event {event.event} taken back"
+            return "undone", f"the decision of event {event.event} was undone"
         case ServerEdited() if not event.cleared:
-            return "server edit", f"the provider leaves out nothing any more by {event.edit}"
+            return "server edit", f"the provider no longer leaves out anything by {event.edit}"
         case ServerEdited():
             return "server edit", f"the provider left out {event.cleared} by {event.edit}, {event.tokens:,} tokens"
         case CacheBroken():
@@ -243,6 +243,6 @@ def describe(event: Event) -> tuple[str, str] | None:
         case LayerFailed():
             return "failed", f"{event.layer}: {event.why}"
         case ModelChosen():
-            return "model", f"requests go to {event.model}"
+            return "model", f"using model: {event.model}"
         case _:
             return None

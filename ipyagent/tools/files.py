@@ -199,7 +199,7 @@ def _lined(text: str, offset: int, limit: int, most: int, remark: str) -> str:
     shown_lines = shown_lines[: fitting(shown_lines, most)]
     last = offset - 1 + len(shown_lines)
     if last < len(lines) or offset > 1:
-        more = f"; go on with offset={last + 1}" if last < len(lines) else ""
+        more = f"; continue with offset={last + 1}" if last < len(lines) else ""
         shown_lines.append(f"[lines {offset:,}-{last:,} of {len(lines):,}{more}]")
     return clean(remark + "\n".join(shown_lines))
 
@@ -245,7 +245,7 @@ def pdf_text(data: bytes, whole: bool, offset: int, limit: int, most: int, stop:
         raise ToolFailure(f"the PDF cannot be read: {type(problem).__name__}: {problem}") from None
     last = offset - 1 + len(texts)
     if offset > 1 or last < count:
-        more = f"; go on with offset={last + 1}" if last < count else ""
+        more = f"; continue with offset={last + 1}" if last < count else ""
         texts.append(f"[pages {offset}-{last} of {count}{more}]")
     return clean("\n".join(texts))
 

@@ -137,7 +137,7 @@ class EditArguments:
         given = {key: value for key, value in arguments.items() if value is not None and key != "cells"}
         cells = tuple(_new_cell(cell) for cell in arguments.get("cells") or ())
         if cells and (given["action"] != "insert" or given.get("source") or given.get("cell_type")):
-            raise ToolFailure("`cells` is for insert, in place of `source` and `cell_type`")
+            raise ToolFailure("`cells` is for insert, instead of `source` and `cell_type`")
         return cls(**given, cells=cells)
 
     @property
@@ -189,7 +189,7 @@ def target_of(asked: EditArguments, workspace: Workspace) -> Path:
             raise ToolFailure(f"{asked.path} is no .ipynb file; use read_file, edit_file and write_file for it")
         return path
     if workspace.notebook is None:
-        raise ToolFailure("which notebook? this front-end does not tell the user's own; give `path`")
+        raise ToolFailure("which notebook? this front end does not say which one is open; give `path`")
     return workspace.notebook
 
 
@@ -203,7 +203,7 @@ def known(path: Path, workspace: Workspace) -> Notebook | None:
     if stamp is None:
         raise ToolFailure(f"{name} was not read in this session; read it first: notebook(action='read')")
     if stamp != digest(data):
-        raise ToolFailure(f"{name} was saved by somebody else since it was read; read it again, then edit")
+        raise ToolFailure(f"{name} was saved by another program since it was read; read it again, then edit")
     notebook = Notebook.read(data, workspace.cell_ids.get(path))
     if problem := notebook.problem():
         raise ToolFailure(f"{name} is not a valid notebook ({problem}), so it is not edited; repair it with python")
@@ -311,11 +311,11 @@ def _replace(asked: EditArguments, notebook: Notebook) -> _Made:
 def _move(asked: EditArguments, notebook: Notebook) -> _Made:
     cell = _cell(asked, notebook)
     if cell.ident in (asked.after, asked.before):
-        raise ToolFailure("a cell cannot stand beside itself; name another cell")
+        raise ToolFailure("a cell cannot be placed next to itself; name another cell")
     at, where = _place(asked, notebook)
     at -= at > cell.number
     if at == cell.number:
-        raise ToolFailure(f"cell {cell.ident} stands {where} already")
+        raise ToolFailure(f"cell {cell.ident} is {where} already")
     first = " ".join(cell.source.split())[:80]
     diff = f"cell {cell.ident} ({cell.kind}: {first})\n- number {cell.number}\n+ number {at}, {where}\n"
     return f"Move cell {cell.ident} {where} in", cell.ident, notebook.moved(cell.number, at), diff
@@ -498,7 +498,7 @@ def _told(edit: Edit, where: str, count: int) -> ToolOutput:
         if now.outputs:
             lines.append("[its outputs are those of the old source until it is run]")
     if edit.completed:
-        lines.append(f"[{edit.completed} cells had no id, which the format demands; they have got one]")
+        lines.append(f"[{edit.completed} cells had no id, which the format requires; each was given one]")
     note = f"{len(cells)} cells"
     if where:
         lines.append(

@@ -162,23 +162,23 @@ FILES = {
         AGENTS.md AGENTS.override.md AGENT.md AGENT.local.md CLAUDE.md CLAUDE.local.md GEMINI.md QWEN.md WARP.md
         SKILL.md .cursorrules .windsurfrules .clinerules .roorules .goosehints .rules copilot-instructions.md
         .aider.conf.yml .mcp.json mcp.json""",
-    "which Python runs or obeys by itself": """
+    "which Python runs or obeys automatically": """
         conftest.py sitecustomize.py usercustomize.py *.pth .pdbrc .pythonrc .pythonrc.py pytest.ini .pytest.ini tox.ini
         noxfile.py setup.py setup.cfg pyproject.toml .coveragerc""",
-    "which IPython or Jupyter runs by itself": """
+    "which IPython or Jupyter runs automatically": """
         ipython_config.py ipython_kernel_config.py jupyter_*config.py jupyter_*config.json kernel.json""",
-    "which git runs or obeys by itself": """
+    "which git runs or obeys automatically": """
         .gitattributes .gitmodules .gitconfig .hgrc .pre-commit-config.yaml .pre-commit-config.yml
         .pre-commit-hooks.yaml lefthook.yml lefthook.yaml .lefthook.yml .lintstagedrc* lint-staged.config.*""",
-    "which CI runs by itself": """
+    "which CI runs automatically": """
         .gitlab-ci.yml .travis.yml azure-pipelines.yml bitbucket-pipelines.yml .drone.yml appveyor.yml .appveyor.yml
         .cirrus.yml Jenkinsfile""",
-    "which a shell runs by itself": """
+    "which a shell runs automatically": """
         .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin .zlogout
         .kshrc .mkshrc .cshrc .tcshrc .login .logout .inputrc .envrc .env .env.local .autoenv .xinitrc .xprofile
         .xsession .xsessionrc .pam_environment mise.toml .mise.toml .tool-versions config.fish
         profile.ps1 Microsoft.PowerShell_profile.ps1""",
-    "which an editor or a debugger runs by itself": """
+    "which an editor or a debugger runs automatically": """
         .vimrc .gvimrc .exrc .nvimrc .nvim.lua .lvimrc .dir-locals.el .emacs *.code-workspace .devcontainer.json
         .gdbinit .lldbinit .sublime-project""",
     "which a build runs": """
@@ -199,10 +199,10 @@ FOLDERS = {
     "which agents obey": """
         .claude .agents .codex .gemini .cursor .windsurf .continue .clinerules .roo .kiro .qwen .amazonq .junie
         .ipyagent skills/*""",
-    "which git runs or obeys by itself": ".git .husky .githooks .config/git .hg",
-    "which CI runs by itself": ".github .circleci .buildkite .woodpecker .forgejo .gitea .gitlab",
-    "which an editor runs by itself": ".vscode .idea .zed .fleet .devcontainer .vim .emacs.d .config/nvim",
-    "which IPython or Jupyter runs by itself": ".ipython profile_*/startup .jupyter jupyter_*config.d",
+    "which git runs or obeys automatically": ".git .husky .githooks .config/git .hg",
+    "which CI runs automatically": ".github .circleci .buildkite .woodpecker .forgejo .gitea .gitlab",
+    "which an editor runs automatically": ".vscode .idea .zed .fleet .devcontainer .vim .emacs.d .config/nvim",
+    "which IPython or Jupyter runs automatically": ".ipython profile_*/startup .jupyter jupyter_*config.d",
     "which runs when you log in": """
         .config/systemd .config/autostart .config/environment.d .config/fish .ssh LaunchAgents LaunchDaemons init.d
         profile.d cron.d cron.daily cron.hourly cron.weekly cron.monthly etc/systemd spool/cron zshrc.d bashrc.d""",

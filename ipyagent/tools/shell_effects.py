@@ -266,9 +266,9 @@ def settles(name: str, arguments: Sequence[str]) -> str:
         case "git" if "config" in words[:1] and not _only_asks(arguments, words):
             return "config changes what git runs from now on"
         case "pre-commit" | "husky" | "lefthook" if {"install", "add", "init-templatedir"} & set(words[:1]):
-            return "sets what git runs by itself"
+            return "sets what git runs automatically"
         case "direnv" if {"allow", "permit", "grant", "edit"} & set(words[:1]):
-            return "allows what a shell runs by itself"
+            return "allows what a shell runs automatically"
         case "pip" | "pip3" | "npm" | "pnpm" | "yarn" | "conda" | "mamba" | "poetry" if "config" in words[:1]:
             asks = {"list", "get", "debug", "ls", "--list", "--get", "--show", "--show-sources"} & set(arguments)
             return "" if asks else "config changes what installers obey from now on"

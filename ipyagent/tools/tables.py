@@ -72,7 +72,7 @@ class Pages:
             lines.append(f"{number:>5}\t{row}")
         lines = lines[: fitting(lines, self.most)]
         last = self.offset - 1 + len(lines)
-        on = f"; go on with offset={last + 1}" if last < count else ""
+        on = f"; continue with offset={last + 1}" if last < count else ""
         return [*lines, f"[rows {self.offset:,}-{last:,} of {more}{' ' * bool(more)}{count:,}{on}]"]
 
 

@@ -354,7 +354,7 @@ def tables(board: Dashboard) -> dict[str, Rows]:
         subs = board.subagents.listed()
         found["subagents"] = (
             _counted(len(subs), "sub-agent") + " in this session",
-            ("sub-agent", "task", "how it stands", "time", "cost"),
+            ("sub-agent", "task", "status", "time", "cost"),
             [
                 [f"{line(sub.name, 60)} ({line(sub.kind, 30)})", line(sub.task, 80),
                  f"{sub.status}{': ' + line(sub.doing or sub.message, 100) if sub.doing or sub.message else ''}",

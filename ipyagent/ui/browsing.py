@@ -189,7 +189,7 @@ class Browsing:
 
         def edit(before: str) -> str:
             if digest(before) != base:
-                raise EditConflict("somebody changed this memory while you edited it, nothing was saved: open it again")
+                raise EditConflict("the memory changed while you were editing it, so nothing was saved; open it again")
             return text
 
         return _done(self._access().change(address(path), edit).event)
@@ -238,7 +238,7 @@ def skipped(agent: Agent, request: str) -> str:
         return "recall is off (IPyAgent.recall)"
     if ignores_memory(request):
         return "the request asks to leave memory aside"
-    return "" if is_due(request) else "a request of one word is not looked at"
+    return "" if is_due(request) else "one-word requests are not searched; add a word or two"
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):

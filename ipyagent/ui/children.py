@@ -12,7 +12,7 @@ from ipyagent.ui.look import Theme
 from ipyagent.ui.meter import dollars, duration
 
 _SIGNS: dict[ToolState, tuple[str, str]] = {
-    "running": ("▸", "at work"), "done": ("✓", "done"), "error": ("✗", "failed"), "stopped": ("■", "stopped"),
+    "running": ("▸", "running"), "done": ("✓", "done"), "error": ("✗", "failed"), "stopped": ("■", "stopped"),
 }  # fmt: skip
 _ENDS: dict[Ending, ToolState] = {
     "finished": "done", "limit": "done", "stopped": "stopped", "refused": "error", "failed": "error",

@@ -33,7 +33,7 @@ def ago(days: int) -> str:
 
 def saved_words(item: SavedItem) -> str:
     """"saved: feedback_plots.md", without the command."""
-    return line(saved_line(item.saved).partition(" (undo: ")[0]) + (", taken back" if item.undone else "")
+    return line(saved_line(item.saved).partition(" (undo: ")[0]) + (", undone" if item.undone else "")
 
 
 def saved_text(item: SavedItem) -> str:

@@ -77,9 +77,9 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
         case TurnsRemoved():
             return (f"A part left the context, about {event.saved:,} tokens", "info")
         case TurnCollapsed():
-            return (f"An earlier turn is shown short, about {event.saved:,} tokens saved", "info")
+            return (f"An earlier turn was shortened, about {event.saved:,} tokens saved", "info")
         case DecisionUndone():
-            return ("Taken back: what was taken out last is in the context again", "info")
+            return ("Undone: what was removed last is back in the context", "info")
         case LayerFailed():
             return (event.why, "warning")
         case CacheBroken():

@@ -79,7 +79,7 @@ class StepPanel:
         self._post(lambda: self._do(act))
 
     def _do(self, act: Callable[[], None]) -> None:
-        self._said = "at work …"
+        self._said = "working …"
         self._update()
         self._said = ""
         try:
@@ -87,7 +87,7 @@ class StepPanel:
         except AgentError as problem:
             self._said = str(problem)
         except KeyboardInterrupt:
-            self._said = "stopped: the conversation is as it was"
+            self._said = "stopped: the conversation is unchanged"
         self._update()
 
     def _update(self) -> None:

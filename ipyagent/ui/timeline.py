@@ -21,7 +21,7 @@ from ipyagent.ui.meter import dollars, percent, thousands
 
 LETTERS = {
     "stored": "S", "cleared": "C", "notes": "N", "compacted": "K", "snipped": "X", "collapsed": "L",
-    "taken back": "U", "server edit": "E", "cache break": "!", "thinking left out": "T", "image left out": "I",
+    "undone": "U", "server edit": "E", "cache break": "!", "thinking left out": "T", "image left out": "I",
     "failed": "F", "model": "M", "recalled": "R", "saved": "V", "skill": "G", "skills": "G",
     "plan": "P",
 }  # fmt: skip

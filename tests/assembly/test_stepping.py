@@ -97,7 +97,7 @@ def test_every_step_can_be_taken_back_to_the_bytes_before_it(place: CompactRoom)
         stood.append(wire(place, agent))
     assert stood[0] != stood[1] != stood[2]
     for before in (stood[1], stood[0]):
-        assert "taken back" in agent.compact("--undo")
+        assert "undone" in agent.compact("--undo")
         assert wire(place, agent) == before
         place.replays(agent)
     assert len(place.of(agent, DecisionUndone)) == 2

@@ -219,7 +219,7 @@ def test_chips_take_back_in_a_cell_that_has_ended(tmp_path: Path, shots: Path) -
             command = cell.get_by_text("%memory forget kept.md")
             assert not command.is_visible()  # the button says it
             undo.first.click()
-            cell.get_by_text("taken back").wait_for(timeout=10_000)
+            cell.get_by_text("undone").wait_for(timeout=10_000)
             assert not file.exists()
             page.run(3)
             cell.locator('[data-ipyagent-door][data-sign="×"]').first.click()  # another cell has run since

@@ -69,7 +69,7 @@ def test_each_press_is_one_decision_and_undo_takes_it_back(server: Server, shots
         for left in (1, 0):
             back.click()
             until(lambda left=left: cell.get_by_text("Done:").count() == left, "the step back")  # type: ignore[misc]
-            cell.get_by_text("taken back").wait_for(timeout=15_000)
+            cell.get_by_text("undone").wait_for(timeout=15_000)
         made = decisions(server.root)
         assert [type(event) for event in made] == [ResultsCleared, Compacted, DecisionUndone, DecisionUndone]
         forward.click()

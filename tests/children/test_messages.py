@@ -110,7 +110,7 @@ def test_all_running_children_and_siblings_are_written_to(rig: FamilyRig) -> Non
         assert '<message from="parent">\nto everybody\n</message>' in read
         assert ('<message from="job-0">\nfrom a sibling\n</message>' in read) == (n == 1)
     refused = [said for said, failed in result_texts(rig.bodies("work 0")[-1]) if failed]
-    assert refused == ["there is nobody 'job-9' to write to; nearest: job-2, job-1; there are: parent, job-1, job-2"]
+    assert refused == ["no agent or session is called 'job-9'; nearest: job-2, job-1; there are: parent, job-1, job-2"]
 
 
 def test_a_child_that_is_asked_to_shut_down_ends_and_says_so(rig: FamilyRig) -> None:
@@ -177,7 +177,7 @@ def test_a_plan_without_an_answer_is_not_carried_out(make_rig: Make) -> None:
     rig.turn("begin")
     said, failed = result_texts(rig.bodies("clean the")[-1])[-1]
     assert failed
-    assert "nobody answered the plan within 0.3 s" in said
+    assert "the plan got no answer within 0.3 s" in said
     refused = result_texts(rig.bodies("begin")[-1])[1][0]
     assert "no sub-agent 'nobody-here' is running; running: clean-it" in refused
 
@@ -218,7 +218,7 @@ def test_two_sessions_of_a_project_write_to_each_other(make_rig: Make) -> None:
     assert [failed for _, failed in result_texts(one.bodies("write")[-1])] == [False, False]
     assert "it is open in a kernel" in last(one, "write")
     assert len(two.agent.part(MailService).waiting(two.agent.session)) == 2  # type: ignore[arg-type]
-    assert len(two.server.messages) == count, "nothing runs by itself"
+    assert len(two.server.messages) == count, "nothing runs automatically"
     two.turn("next")
     mine = one.agent.session.journal.session  # type: ignore[union-attr]
     assert said_to(two.bodies("next")[-1])[0] == f'<message from="session {mine}">\nthe key is ready\n</message>'

@@ -190,7 +190,7 @@ def test_undo_brings_the_newest_decision_back_then_the_one_before(place: Compact
     agent.compact("--snip 2:2")
     snipped = place.session(agent).view.wire(marks=False)[2]
     agent.compact()
-    assert "taken back" in agent.compact("--undo")
+    assert "undone" in agent.compact("--undo")
     assert place.session(agent).view.wire(marks=False)[2] == snipped
     agent.compact("--undo")
     assert place.session(agent).view.wire(marks=False)[2] == before
@@ -224,7 +224,7 @@ def test_a_stop_leaves_the_conversation_as_it_was(place: CompactRoom) -> None:
     threading.Timer(0.6, agent.stop).start()
     said = agent.compact()
     (fork,) = place.of(agent, ForkEnded)
-    assert said == "stopped: the conversation is as it was" + (f"; it cost ${fork.cost:.4f}" if fork.cost else "")
+    assert said == "stopped: the conversation is unchanged" + (f"; it cost ${fork.cost:.4f}" if fork.cost else "")
     assert place.session(agent).view.wire() == before
     assert [event.layer for event in place.of(agent, LayerFailed)] == ["compaction"]
     assert "compacted" in agent.compact()
@@ -248,7 +248,7 @@ def test_the_magic_and_the_command_say_the_same(kernel_room: Room) -> None:
         kernel_room.ok(f"%%agent\nbox {number}: {words(number, 1_000)}")
     assert "would summarise turns 1 to 2" in kernel_room.ok("%compact --dry-run").streams
     assert "compacted turns 1 to 2" in kernel_room.ok("%compact keep {braces} and $x").streams
-    assert "taken back" in kernel_room.ok("%agent compact --undo").streams
+    assert "undone" in kernel_room.ok("%agent compact --undo").streams
     assert "did you mean --undo" in kernel_room.refuses("%compact --und")
     assert kernel_room.server is not None
     asked = [e.body for e in kernel_room.server.messages if e.body and directive_in(e.body)]

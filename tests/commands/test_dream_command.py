@@ -75,7 +75,7 @@ def test_it_says_in_one_line_why_it_failed(room: DreamRoom, tmp_path: Path) -> N
     code, _, problem = dream(room, ANTHROPIC_BASE_URL="http://127.0.0.1:9", ANTHROPIC_API_KEY=KEY,
                              IPYAGENT_MAX_RETRIES="0")  # fmt: skip
     assert code == 1
-    assert problem.startswith("ipyagent: the dream failed, the memories are as they were: ")
+    assert problem.startswith("ipyagent: the dream failed and changed nothing: ")
     assert room.last == LAST
     code, _, problem = dream(room)
     assert code == 1
@@ -142,6 +142,6 @@ def test_a_signal_in_the_middle_leaves_the_memories_as_they_were(room: DreamRoom
         assert process.returncode == 1
         assert out == ""
         # a busy machine may take longer than the two seconds that a turn has to close
-        assert re.match("ipyagent: (stopped; the memories are as they were|the stopped turn did not close)", problem)
+        assert re.match("ipyagent: (stopped; no memory was changed|the stopped turn did not close)", problem)
         assert problem.count("\n") == 1
     assert room.last == LAST

@@ -213,7 +213,7 @@ def test_what_was_done_is_journalled_and_undo_takes_the_newest_back(place: Compa
     place.turn(agent, "hello", text("hi"))
     add(agent, "--name plan first")
     run_memory(agent, "forget plan")
-    assert "taken back (deleted by user)" in run_memory(agent, "undo")
+    assert "undone (deleted by user)" in run_memory(agent, "undo")
     assert [(event.change, event.by) for event in place.of(agent, MemorySaved)] == [
         ("created", "user"), ("deleted", "user"), ("restored", "user"),
     ]  # fmt: skip
@@ -226,7 +226,7 @@ def test_undo_takes_back_what_the_agent_saved(place: CompactRoom, agent: Agent) 
     assert "source: said" in files(agent)["project/plots.md"]
     (event,) = place.of(agent, MemorySaved)
     assert (event.path, event.by) == ("/memories/project/plots.md", "agent")
-    assert "taken back (created by agent)" in run_memory(agent, "undo")
+    assert "undone (created by agent)" in run_memory(agent, "undo")
     assert files(agent) == {}
 
 

@@ -159,7 +159,7 @@ SHOWN: dict[str, tuple[str, list[Scripted], tuple[str, str]]] = {
         "%%agent\nhello", [tool("python", {"code": "1"}), text("ok")], ("needs a permission", "%agent mode auto"),
     ),
     "turns used up": (
-        "%%agent --max-turns 1\nhello", [tool("variables", {})], ("stopped after 1 model call", "say `go on`"),
+        "%%agent --max-turns 1\nhello", [tool("variables", {})], ("stopped after 1 model call", "say `continue`"),
     ),
     "a bad notebook": (
         "%%agent\nhello", [tool("notebook", {"action": "read", "path": "bad.ipynb"}), text("ok")],

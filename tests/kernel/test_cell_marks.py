@@ -134,7 +134,7 @@ def test_a_cell_that_is_asked_again_offers_to_take_its_turn_back_and_does_nothin
     place.asks("write", tool("write_file", {"path": "made.txt", "content": "one"}), text("done"), cell_id="asks")
     number = len(place.said())
     again = place.asks("write it better", cell_id="asks", headless=False)
-    offer = f"this cell was asked before, in turn {number}, which stays; %agent rollback {number} takes it back"
+    offer = f"you ran this cell before (turn {number}); undo that turn with %agent rollback {number}"
     assert offer in again.streams
     assert (place.folder / "made.txt").exists()
     assert '"write"' in as_json(place.sent())

@@ -328,7 +328,7 @@ def test_03_undo_brings_back_what_was_there(executed: Run) -> None:
     events = executed.sessions[2]
     for cell, undone in zip(("undo-notes", "undo-full"), of(events, DecisionUndone), strict=True):
         before, after = tokens(events, undone.id - 1), tokens(events, undone.id)
-        assert executed.text(cell).strip().startswith(f"taken back: {before:,} → {after:,} tokens (")
+        assert executed.text(cell).strip().startswith(f"undone: {before:,} → {after:,} tokens (")
         assert after > before
         requests_sent = [event.text for event in of(events, UserMessage) if event.id < undone.id]
         sent = str(view(events, undone.id).messages)

@@ -168,7 +168,7 @@ def test_the_time_machine_shows_what_was_and_undo_brings_it_back(run: Run) -> No
     undone = of(events, DecisionUndone)
     assert [event.event for event in undone] == decisions[::-1]
     for line, event in zip([line for line in run.text("undo").splitlines() if line], undone, strict=True):
-        assert line.startswith(f"taken back: {tokens(events, event.id - 1):,} → {tokens(events, event.id):,} tokens (")
+        assert line.startswith(f"undone: {tokens(events, event.id - 1):,} → {tokens(events, event.id):,} tokens (")
     sent = str(view(events, undone[-1].id).messages)
     assert all(said.text in sent for said in of(events, UserMessage))
     assert "[Previous: used" not in sent
@@ -176,7 +176,7 @@ def test_the_time_machine_shows_what_was_and_undo_brings_it_back(run: Run) -> No
     end = turn_end(events, 2)
     assert run.text("at").startswith(f"after turn 2 (event {end}): about {tokens(events, end):,} tokens")
     assert run.text("turns").count("lesson: clearing") == len(of(events, TurnEnded)) == 10
-    assert "taken back" in run.text("panel")
+    assert "undone" in run.text("panel")
 
 
 def test_a_small_window_is_gone_through_with_nobody_stepping(run: Run) -> None:

@@ -60,7 +60,7 @@ def test_a_pdf_comes_as_the_text_of_its_pages(here: ShellWorkspace) -> None:
 def test_pages_are_chosen_by_offset_and_limit(here: ShellWorkspace) -> None:
     (here.root / "a.pdf").write_bytes(pdf(*(f"text {number}" for number in range(1, 8))))
     assert read(here, "a.pdf", offset=3, limit=2) == (
-        "--- page 3 of 7 ---\ntext 3\n--- page 4 of 7 ---\ntext 4\n[pages 3-4 of 7; go on with offset=5]"
+        "--- page 3 of 7 ---\ntext 3\n--- page 4 of 7 ---\ntext 4\n[pages 3-4 of 7; continue with offset=5]"
     )
     assert read(here, "a.pdf", offset=7).endswith("[pages 7-7 of 7]")
     with pytest.raises(ToolFailure, match="`offset` is 8, but there are 7 pages"):
@@ -72,7 +72,7 @@ def test_a_long_pdf_gives_whole_pages_and_says_where_to_go_on(here: ShellWorkspa
     (here.root / "a.pdf").write_bytes(pdf(*["\n".join(["some words of a line"] * 30)] * 9))
     shown = read(here, "a.pdf")
     assert len(shown) < 2_100
-    assert shown.endswith("[pages 1-3 of 9; go on with offset=4]")
+    assert shown.endswith("[pages 1-3 of 9; continue with offset=4]")
 
 
 def test_an_encrypted_pdf_is_read_only_without_a_password(here: ShellWorkspace) -> None:
@@ -300,13 +300,13 @@ def test_rows_of_tables_are_chosen_by_offset_and_limit(here: ShellWorkspace) -> 
         rows = [f" {number}\t{cells.format(number, number)}" for number in range(1_399, 1_403)]
         page = read(here, name, offset=1_399, limit=4)
         count = "more than 1,402" if name == "t.xlsx" else "3,000"
-        on = "" if name == "t.xlsx" else "; go on with offset=1403"
+        on = "" if name == "t.xlsx" else "; continue with offset=1403"
         assert page.endswith("\n".join(["", *rows, f"[rows 1,399-1,402 of {count}{on}]"])), page
         assert read(here, name, limit=1).count("\n") in (3, 5)
         assert read(here, name, offset=3_000).endswith("[rows 3,000-3,000 of 3,000]")
         here.limits["tool_output_chars"] = 1_000
         page = read(here, name, limit=2_000)
-        assert re.search(r"\[rows 1-\d+ of (more than 2,000|3,000); go on with offset=\d+\]$", page)
+        assert re.search(r"\[rows 1-\d+ of (more than 2,000|3,000); continue with offset=\d+\]$", page)
         here.limits.clear()
     for name in ("t.csv", "t.parquet"):
         with pytest.raises(ToolFailure, match="`offset` is 3001, but there are 3,000 rows"):

@@ -36,7 +36,7 @@ def test_text_comes_with_line_numbers_by_range(workspace: ShellWorkspace) -> Non
     (workspace.root / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 11)))
     assert read(workspace, "a.txt").startswith("    1\tline 1\n    2\tline 2")
     part = read(workspace, "a.txt", offset=3, limit=2)
-    assert part == "    3\tline 3\n    4\tline 4\n[lines 3-4 of 10; go on with offset=5]"
+    assert part == "    3\tline 3\n    4\tline 4\n[lines 3-4 of 10; continue with offset=5]"
     with pytest.raises(ToolFailure, match="there are 10 lines"):
         read(workspace, "a.txt", offset=11)
 
@@ -141,7 +141,7 @@ def test_csv_reads_as_columns_and_first_rows(workspace: ShellWorkspace) -> None:
     assert "n: integer, 0 to 4999" in shown
     assert "letter: text, 'a', 'b'" in shown
     assert shown.count("\n") < 30
-    assert "  100\t99,49.5,b\n[rows 100-100 of 5,000; go on with offset=101]" in read(
+    assert "  100\t99,49.5,b\n[rows 100-100 of 5,000; continue with offset=101]" in read(
         workspace, "t.csv", offset=100, limit=1
     )
 
@@ -244,7 +244,9 @@ def test_a_lone_carriage_return_ends_a_line(workspace: ShellWorkspace) -> None:
     file = workspace.root / "old.txt"
     file.write_bytes(b"one\rtwo\rthree\r")
     assert read(workspace, "old.txt") == "    1\tone\n    2\ttwo\n    3\tthree"
-    assert read(workspace, "old.txt", offset=2, limit=1).endswith("    2\ttwo\n[lines 2-2 of 3; go on with offset=3]")
+    assert read(workspace, "old.txt", offset=2, limit=1).endswith(
+        "    2\ttwo\n[lines 2-2 of 3; continue with offset=3]"
+    )
     edit = {"path": "old.txt", "old": "one\ntwo", "new": "1\n2", "replace_all": False}
     question = edit_file.question(edit, workspace)
     assert question.text.endswith("-one␍⏎\n-two␍⏎\n+1␍⏎\n+2␍⏎\n three␍⏎\n")

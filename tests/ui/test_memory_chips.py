@@ -66,7 +66,7 @@ def test_what_the_user_takes_back_is_marked_and_not_told_twice(before: MemorySav
     (item,) = fold([before, after])
     assert isinstance(item, SavedItem)
     assert item.undone
-    assert "taken back" in item_html(item, PANEL)
+    assert "undone" in item_html(item, PANEL)
     assert "data-act" not in item_html(item, PANEL)
     assert len(fold([before, MemorySaved(path=after.path, change="changed", by="agent")])) == 2
 

@@ -73,7 +73,7 @@ def test_a_restart_keeps_the_model_that_was_named_but_not_one_of_a_single_reques
         made.asks("one")
         made.asks("two", line="--model claude-haiku-5-5")
         told = resumed(made)
-        assert "requests go to claude-opus-5-5, as you chose there" in told
+        assert "using model: claude-opus-5-5, as you chose there" in told
         made.asks("three")
         assert [made.sent(at)["model"] for at in (-3, -2, -1)] == [
             "claude-opus-5-5", "claude-haiku-5-5", "claude-opus-5-5"

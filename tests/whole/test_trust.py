@@ -95,7 +95,7 @@ def test_an_untrusted_project_says_one_line_and_trust_turns_it_on_within_the_ses
         assert place.kernel.eval("get_ipython()._ipyagent_extension.settings.clear_keep") == 3
 
         answer = place.ok("%agent trust").streams
-        assert "is trusted; what it holds counts from the next request on: AGENTS.md" in answer
+        assert "is trusted; loaded from the next request on: AGENTS.md" in answer
         assert "mode is left out" in answer
         assert "memory_dir is left out" in answer
         assert place.kernel.eval("get_ipython()._ipyagent_extension.settings.clear_keep") == 1

@@ -103,7 +103,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     compaction: bool = False
     """Whether the server can compact by itself."""
     server_tools: tuple[str, ...] = ()
-    """Tools that the server runs by itself: "web_search", "web_fetch"."""
+    """Tools that the server runs automatically: "web_search", "web_fetch"."""
     source: str = ""
     """Where the window's figure comes from, for `%context`."""
     server: str = ""

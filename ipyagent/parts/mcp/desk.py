@@ -100,5 +100,5 @@ class McpManager(Part):
             try:
                 self.wait(self.servers.stop, CLOSE)
             except AgentError as problem:
-                self._notice(f"MCP servers did not stop by themselves, their guard ends them: {problem}")
+                self._notice(f"MCP servers did not stop in time and are being killed: {problem}")
         self.servers.processes.close()

@@ -31,7 +31,7 @@ def dream_now(
     model: str = "",
     scope: str = "project",
 ) -> str:
-    """`%memory dream`: dream now of the memories of `scope`; `dry_run`: show what it would do, change nothing; `accept`: do
+    """`%memory dream`: dream now of the memories of `scope`; `dry_run`: only tell what it would do; `accept`: do
     what a dream that waits would do; `undo`: take the last one back, or drop one that waits. Raises UsageError,
     AgentError, KeyboardInterrupt."""
     if undo + dry_run + accept > 1:

@@ -251,7 +251,7 @@ def test_secrets_and_untrusted_projects_send_nothing(make_rig: Make) -> None:
     one.turn("write")
     said, failed = result_texts(one.bodies("write")[-1])[0]
     assert failed
-    assert "secrets are not sent" in said
+    assert "instead of sending it" in said
     assert key not in said
     one.agent.trust(off=True)
     one.rules["again"] = steps(calls([send(other, "hello")]), text("sent"))

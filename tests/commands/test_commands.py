@@ -154,7 +154,7 @@ def _bare(messages: list[dict[str, Any]]) -> list[Any]:
 
 
 def test_model_is_shown_and_changed(place: Room) -> None:
-    assert place.ok("%agent model").streams == f"requests go to {MODEL}\n"
+    assert place.ok("%agent model").streams == f"using model: {MODEL}\n"
     place.ok("%agent model claude-opus-5-5")
     place.asks("hello")
     assert place.sent()["model"] == "claude-opus-5-5"

@@ -67,8 +67,8 @@ def test_the_line_is_wishes_and_options_in_any_order() -> None:
         ("--from 4 --up-to 2", "is after"),
         ("--snip 5:3", "A:B"),
         ("--snip 0:3", "A:B"),
-        ("--undo please", "without other words"),
-        ("--snip 1:2 --from 3", "without other words"),
+        ("--undo please", "combined with"),
+        ("--snip 1:2 --from 3", "combined with"),
     ],
 )
 def test_a_wrong_line_gives_one_line_that_says_what_is_right(line: str, part: str) -> None:
@@ -84,7 +84,7 @@ def test_without_a_conversation_or_beyond_its_end_it_says_so(place: CompactRoom)
     place.turn(agent, "hello", text("hi"))
     with pytest.raises(UsageError, match="the conversation has 1 turn"):
         agent.compact("--from 2")
-    with pytest.raises(UsageError, match="no compaction to take back"):
+    with pytest.raises(UsageError, match="no compaction to undo"):
         agent.compact("--undo")
     with pytest.raises(CompactionFailed, match="of turn 1 about"):
         agent.compact()

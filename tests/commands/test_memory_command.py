@@ -273,7 +273,7 @@ def test_recall_is_tried_without_a_trace(place: CompactRoom) -> None:
     answer = run_memory(agent, "recall when is the release planned?")
     assert "would be shown to the model (chosen by ranking)" in answer
     assert "/memories/project/release.md" in answer
-    assert "of one word" in run_memory(agent, "recall hello")
+    assert "one-word requests" in run_memory(agent, "recall hello")
     assert place.bodies == []
 
 
@@ -287,10 +287,10 @@ def test_doctor_mends_the_index_and_names_what_is_yours_to_mend(agent: Agent) ->
     (folder / "MEMORY.md").write_text("- [Gone](gone.md) — not there\n")
     (folder / "bad.md").write_text("---\nname: [\n---\ntext\n")
     dry = run_memory(agent, "doctor --dry-run")
-    assert "no file: gone.md" in dry
+    assert "no file: MEMORY.md line 1 names gone.md" in dry
     assert "Gone" in (folder / "MEMORY.md").read_text()
     told = run_memory(agent, "doctor")
-    assert "fixed: no file: gone.md" in told
+    assert "fixed: no file: MEMORY.md line 1 names gone.md" in told
     assert "bad.md" in told
     assert "(plan.md)" in (folder / "MEMORY.md").read_text()
     assert "gone.md" not in (folder / "MEMORY.md").read_text()

@@ -59,7 +59,7 @@ NOTHING_TO_DO = {
         "{…}; recall goes by words alone, or without", "what is worth remembering was not saved: {…}",
         "session {…} is open in another kernel: going on in a copy of it", "session {…} : going on in a copy of it",
         "session {…} is in {…}, which cannot be written: going on in a copy of it",
-        "MCP servers did not stop by themselves",
+        "MCP servers did not stop in time",
         "ipyagent: saving what is worth remembering (Ctrl-C", "{…}, {…} failures in a row;", "{…};",
     ),
     "a bug of ours: the report's place follows, or the reason there is none": ("internal error {…}: {…}; ",),

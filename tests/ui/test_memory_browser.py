@@ -125,7 +125,7 @@ def test_an_edit_is_saved_unless_somebody_else_changed_the_memory(place: Place) 
     assert browser.ask("save", path=PLOTS, text=mine, digest=opened["digest"])["changed"] == "saved: feedback_plots.md"
     assert "Label both axes." in (place.text(PLOTS) or "")
     refused = browser.ask("save", path=PLOTS, text=opened["text"], digest=opened["digest"])
-    assert "changed this memory while you edited it" in refused["failed"]
+    assert "changed while you were editing it" in refused["failed"]
     assert "Label both axes." in (place.text(PLOTS) or "")
     with pytest.raises(EditConflict):
         place.browsing().save(PLOTS, "x", "no such digest")

@@ -37,8 +37,17 @@ def room(tmp_path: Path) -> Iterator[ExtractRoom]:
         yield made
 
 
+def saving(body: dict[str, Any]) -> Reply | Fault:
+    """The fact is saved where it is said, the first time; else what the practice model answers."""
+    told = str(body["messages"])
+    if FACT in told and '"tool_result"' not in told.replace("'", '"'):
+        return creating("/memories/project/presentation.md", FACT, "project")
+    return practice(body)
+
+
 def waiting(room: ExtractRoom, **settings: Any) -> Agent:
     """An agent with the settings as they come."""
+    room.extraction = saving
     return room.agent(**{"extract_words": 150, "extract_from": "cheapest", "background_percent": 15.0, **settings})
 
 

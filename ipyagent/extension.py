@@ -17,7 +17,7 @@ from ipyagent.kernel.cell_marks import Runs
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
     from ipyagent.kernel.frontend import Frontend
-    from ipyagent.ui.door import ButtonBridge
+    from ipyagent.ui.buttons import ButtonBridge
 
 FULL = "ipyagent"
 _AHEAD = (
@@ -25,9 +25,9 @@ _AHEAD = (
     "ipywidgets", "anywidget",
     "httpcore2", "anyio._backends._asyncio", "opentelemetry.propagate", "markdown_it", "ipyagent.ui.static",
     "ipyagent.commands.agent", "ipyagent.commands.context", "ipyagent.commands.surface", "ipyagent.commands.cells",
-    "ipyagent.commands.rollback", "ipyagent.remembering.taking_back", "ipyagent.ui.panel:panel_class",
+    "ipyagent.commands.cells", "ipyagent.remembering.taking_back", "ipyagent.ui.panel:panel_class",
     "ipyagent.kernel.previews:families", "ipyagent.loop.layers:known_layers", "ipyagent.model.client:certificates",
-    "ipyagent.assembly.prompt:render_own",
+    "ipyagent.assembly.head:render_own",
 )  # fmt: skip
 """What the first request needs, the longest first: modules, and functions of them whose value is kept there."""
 _TURN = 1.0

@@ -224,7 +224,7 @@ class Magics(Extension):
     def _offer_rollback(self, agent: Agent, chosen: CellOptions) -> None:
         """A cell that is asked again: say how its old turn is taken back. Nothing is taken back by itself, and the
         second request of one execution (of a loop, say) takes the place of none."""
-        from ipyagent.commands.rollback import offer
+        from ipyagent.commands.cells import offer
 
         cell = self._cell_id()
         before, self._asked_by = self._asked_by, (cell, self.shell.execution_count)

@@ -16,9 +16,9 @@ from rooms import KEY, MODEL
 from ipyagent import Agent, IPyAgent
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.memory.dream_lock import NAME
 from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.texts import RECORDED, Records
+from ipyagent.memory.guard import NAME
+from ipyagent.memory.scan import RECORDED, Records
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.practice.model import answer as practice
 from ipyagent.practice.replies import Fault, Reply, calls, text

@@ -16,7 +16,7 @@ import pytest
 from rooms import KEY, MODEL, results
 
 from ipyagent import Agent, IPyAgent, Options, TurnResult, hooks, tool
-from ipyagent.assembly.listening import NullSurface
+from ipyagent.assembly.requests import NullSurface
 from ipyagent.errors import AgentError, NoCredentials, UsageError
 from ipyagent.journal.events import Streamed, ToolReturned, TurnEnded, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events

@@ -23,9 +23,9 @@ import pytest
 import ipyagent
 from ipyagent import escape, headers
 from ipyagent.assembly import requests
-from ipyagent.context import gaps
+from ipyagent.context import summarize
 from ipyagent.kernel.output import output
-from ipyagent.memory import freshness, words
+from ipyagent.memory import recall, words
 from ipyagent.parts.pins import Pins
 from ipyagent.practice.model import answer
 from ipyagent.practice.model import conversation as boundaries
@@ -45,7 +45,7 @@ MOST = 120
 METHODS = ("search", "match", "fullmatch", "finditer", "findall", "sub", "subn", "split")
 
 BOUNDED = {
-    "ui.joined._EXPORT": "our own scripts",
+    "ui.look._EXPORT": "our own scripts",
     "ui.look:60": "our own style sheet",
     "redaction.names._WORDS": "a name, cut to 200 characters",
     "tools.changes._COMMENT": "lines of at most 120 characters",
@@ -336,8 +336,8 @@ def _headers(text: str) -> None:
 READERS: dict[str, Callable[[str], object]] = {
     "shell_deletes.sql_danger": shell_effects.sql_danger,
     "markdown.render": markdown.render, "markdown.harmless": markdown.harmless, "markdown.split": markdown.split,
-    "escape.exact": escape.exact, "output": output, "freshness.named_in": freshness.named_in,
-    "gaps.stated_gap": gaps.stated_gap, "words.stem": words.stem, "headers": _headers,
+    "escape.exact": escape.exact, "output": output, "freshness.named_in": recall.named_in,
+    "gaps.stated_gap": summarize.stated_gap, "words.stem": words.stem, "headers": _headers,
     "requests.is_ours": requests.is_ours, "boundaries.words": boundaries.words,
     "boundaries.is_ours": boundaries.is_ours,
     "boundaries.notes_asked": boundaries.notes_asked, "boundaries.fork_work": boundaries.fork_work, "pins": _pins,

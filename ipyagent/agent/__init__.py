@@ -11,9 +11,16 @@ from typing import Any
 
 from ipyagent.agent.turns import TurnRunner
 from ipyagent.assembly.compacting import CompactCommand
-from ipyagent.assembly.listening import Listener, NullSurface
-from ipyagent.assembly.mentions import find, unresolved
-from ipyagent.assembly.requests import Options, PreparedRequest, PreparedTurn, TurnResult
+from ipyagent.assembly.requests import (
+    Listener,
+    NullSurface,
+    Options,
+    PreparedRequest,
+    PreparedTurn,
+    TurnResult,
+    find,
+    unresolved,
+)
 from ipyagent.assembly.sessions import Sessions
 from ipyagent.assembly.settings_files import SettingsFiles
 from ipyagent.assembly.undoing import TurnUndone, undo_turn
@@ -32,7 +39,7 @@ from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.scope import make_shell
 from ipyagent.kernel.thread import AgentLoop
 from ipyagent.kernel.workspace import KernelWorkspace
-from ipyagent.loop.bug_report import write_report
+from ipyagent.loop.ask import write_report
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.model.client import AnthropicModel

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-from ipyagent.assembly.mentions import blocks_of
-from ipyagent.assembly.requests import PreparedRequest, TurnResult
+from ipyagent.assembly.requests import PreparedRequest, TurnResult, blocks_of
 from ipyagent.assembly.workbench import SessionSetup
 from ipyagent.context.reminders import EnvironmentSnapshot, context_block, guarded
 from ipyagent.journal.events import Block, TurnEnded, UserMessage

@@ -3,30 +3,72 @@
 Rendered when a session begins and reused byte for byte. It is rendered again, as a recorded decision, after a
 compaction of all that came before, when the user trusts the project (or no longer), when they add a tool, and
 with the first skill.
-Whatever files hold, they take their share of the window at most: a session never ends for the size of its memory.
-"""
+Whatever files hold, they take their share of the window at most: a session never ends for the size of its memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ipyagent.assembly.prompt import render, schema_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.journal.events import Block, Event, SystemPromptFrozen
 from ipyagent.journal.protocols import Tool, WindowState
 from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.loop.redacting import values_without, without_secrets
 from ipyagent.loop.session import Session
-from ipyagent.model.server_tools import declared, is_declared, standing
+from ipyagent.model.capabilities import declared, is_declared, standing
 from ipyagent.redaction import Redactor
-from ipyagent.tools.catalogue import SEARCH, told_of
+from ipyagent.tools.catalogue import SEARCH, builtin_tools, told_of
 from ipyagent.tools.schema import tidied
 
 if TYPE_CHECKING:
     from ipyagent.parts import Part
+
+
+# ---- Our own instructions and the tools as they go out, and what is added to them (see `ipyagent.assembly.head`).
+
+_AS_IT_IS = Redactor(lambda: False)
+
+
+def render(
+    tools: Mapping[str, Tool],
+    extra: Sequence[Block] = (),
+    *,
+    redact: Redactor = _AS_IT_IS,
+    all_listed: bool = False,
+    server: Sequence[Block] = (),
+) -> SystemPromptFrozen:
+    """The same tools and the same `extra` blocks give the same bytes, whatever the day or the machine; `redact` takes
+    out the secrets that files, servers and the user's tools have in their words. With `all_listed` deferred tools
+    stand in it too; `server` are tools that the provider runs, as they are declared."""
+    text = files("ipyagent.assembly").joinpath("system.md").read_text(encoding="utf-8").strip()
+    system: tuple[Block, ...] = ({"type": "text", "text": text}, *without_secrets(extra, redact))
+    described: tuple[Block, ...] = tuple(
+        {"name": tool.name, "description": redact(tool.description), "input_schema": schema_of(tool, redact)}
+        for tool in tools.values()
+        if all_listed or not getattr(tool, "deferred", "")  # found by a search, called by name
+    )
+    described = (*described, *server)
+    tool_tokens = estimate_blocks(described)
+    return SystemPromptFrozen(
+        system=system, tools=described, tokens=tool_tokens + estimate_blocks(system), tool_tokens=tool_tokens
+    )
+
+
+def render_own() -> SystemPromptFrozen:
+    """The same for our own tools alone; their descriptions and schemas are kept from then on."""
+    return render(builtin_tools())
+
+
+def schema_of(tool: Tool, redact: Redactor) -> dict[str, Any]:
+    """What a tool takes, as the model reads it."""
+    schema: dict[str, Any] = values_without(tool.input_schema, redact)
+    return schema
+
 
 ROOM_SHARE = 1 / 3
 """What each may take at most of the tokens that our own prompt and the tools leave below the auto-compact threshold."""

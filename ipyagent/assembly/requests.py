@@ -2,20 +2,129 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ipyagent.assembly.mentions import Mention
 from ipyagent.config import IPyAgent
-from ipyagent.context.reminders import EnvironmentSnapshot
-from ipyagent.errors import UsageError
-from ipyagent.journal.events import Ending, Mode
-from ipyagent.journal.protocols import Surface, Tool
+from ipyagent.context.reminders import EnvironmentSnapshot, element
+from ipyagent.errors import ToolFailure, UsageError
+from ipyagent.journal.events import Block, Ending, Event, Mode, PermissionAsked
+from ipyagent.journal.protocols import PermissionAnswer, Surface, Tool, TurnStatus, Workspace
+from ipyagent.kernel.cell_marks import HIDDEN
 from ipyagent.kernel.dispatcher import MainThreadExecutor
+from ipyagent.kernel.variables import describe
+from ipyagent.redaction import mask
+
+# ---- `@name`, `@path`, `@cell:3`, `@out:3` in a request: compact views attached for the model. The words of the
+# request stay as they are; a mention that names nothing is plain text.
+
+MENTION = re.compile(r"(?<![\w@.])@(?:(cell|out):(\d+)|\"([^\"\n]+)\"|([^\s@,;:!?()\[\]{}'\"`]+))")
+NAME = re.compile(
+    r"[^\W\d]\w*(?:[./]\w+)*|(?:~|\.{1,2})?/[\w.\-/]{1,400}|[\w.\-]{1,100}/[\w.\-/]{0,400}|[\w.\-]{1,200}\.[A-Za-z]\w{0,9}"
+)
+"""What looks like a variable, or like the path of a file."""
+FILE_LINES = 60
+CELL_CHARS = 4_000
+
+
+class Mention(msgspec.Struct, frozen=True):
+    """One thing the request names: `kind` is "variable", "file", "cell" or "out"; `text` its
+    compact view ("" for files, which are read on the agent thread)."""
+
+    kind: str
+    name: str
+    text: str = ""
+
+
+def find(
+    body: str, namespace: Mapping[str, Any], folder: Path, cells: Sequence[str] = (), hidden: Collection[int] = ()
+) -> list[Mention]:
+    """The mentions of a request that name something, each once. Call it on the main thread.
+
+    `cells` are the sources of the cells run so far as they were typed, by their number, `hidden` the numbers
+    of those that their author hides: a mention says so and shows nothing.
+    """
+    found: dict[tuple[str, str], Mention] = {}
+    for match in MENTION.finditer(body):
+        kind, number, quoted, bare = match.groups()
+        if kind:
+            mention = _cell(kind, int(number), namespace, cells, hidden)
+        else:
+            mention = _thing(quoted or bare, namespace, folder, exact=bool(quoted))
+        if mention is not None:
+            found.setdefault((mention.kind, mention.name), mention)
+    return list(found.values())
+
+
+def unresolved(body: str, mentions: Sequence[Mention]) -> list[str]:
+    """Mentions that look like names or files and name nothing: "@nosuch", for a line to the user."""
+    known = {(mention.kind if mention.kind in ("cell", "out") else "", mention.name) for mention in mentions}
+    missing: dict[str, None] = {}
+    for match in MENTION.finditer(body):
+        kind, number, quoted, bare = match.groups()
+        name = number or quoted or bare.rstrip(".。，、！？")
+        named = {(kind or "", name), (kind or "", bare)} & known
+        if name and not named and (kind or quoted or NAME.fullmatch(name)):
+            missing[match.group().rstrip(".。，、！？")] = None
+    return list(missing)
+
+
+def _cell(
+    kind: str, number: int, namespace: Mapping[str, Any], cells: Sequence[str], hidden: Collection[int]
+) -> Mention | None:
+    if number in hidden:
+        return Mention(kind, str(number), HIDDEN)
+    if kind == "cell":
+        if 0 < number < len(cells):
+            return Mention("cell", str(number), mask(cells[number])[:CELL_CHARS])
+        return None
+    outputs = namespace.get("Out")
+    if isinstance(outputs, dict) and number in outputs:
+        return Mention("out", str(number), describe(f"Out[{number}]", outputs[number]))
+    return None
+
+
+def _thing(name: str, namespace: Mapping[str, Any], folder: Path, *, exact: bool) -> Mention | None:
+    """A variable or a file; sentence punctuation at the end is not part of the name."""
+    for candidate in (name,) if exact else dict.fromkeys((name, name.rstrip(".。，、！？"))):
+        if candidate.isidentifier() and candidate in namespace:
+            return Mention("variable", candidate, describe(candidate, namespace[candidate]))
+        try:
+            if candidate and (folder / candidate).expanduser().is_file():
+                return Mention("file", candidate)
+        except (OSError, ValueError, RuntimeError):
+            continue  # too long, a NUL, no such home: not a path
+    return None
+
+
+async def blocks_of(mentions: list[Mention], workspace: Workspace) -> list[Block]:
+    """Content blocks for the mentions; files are read as the `read_file` tool reads them."""
+    from ipyagent.tools.files import read_file
+
+    blocks: list[Block] = []
+    for mention in mentions:
+        if mention.kind != "file":
+            tag = "variable" if mention.kind == "variable" else "cell"
+            name = mention.name if mention.kind != "out" else f"Out[{mention.name}]"
+            blocks.append(element(tag, name, mention.text))
+            continue
+        given = {"path": mention.name, "limit": FILE_LINES}
+        try:
+            output = await read_file.run(read_file.validate(given), workspace)
+        except ToolFailure as failure:
+            blocks.append(element("file", mention.name, f"(not attached: {failure})"))
+            continue
+        texts = [str(block["text"]) for block in output.blocks if block["type"] == "text"]
+        blocks.append(element("file", mention.name, "\n".join(texts)))
+        blocks.extend(block for block in output.blocks if block["type"] != "text")
+    return blocks
+
 
 _OUR_CELL = re.compile(r"(?:\s*+%%(?:time|timeit|capture|prun)\b.*\n)*+\s*+%%(?:ipyagent|agent|memory)\b")
 _OUR_LINES = re.compile(r"(?:\s*+%(?:ipyagent|agent|context|compact|memory|skills|load_ext|reload_ext)\b.*+(?:\n|$))++")
@@ -121,3 +230,41 @@ class PreparedTurn:
                 yield main
             finally:
                 self._surface.close()
+
+
+# ---- Surfaces for callers that show nothing themselves: scripts and services.
+
+class NullSurface:
+    """Shows nothing and answers nothing: what needs a yes is denied before it comes here."""
+
+    can_ask = False
+
+    def open(self) -> None:
+        """Nothing appears."""
+
+    def show(self, event: Event) -> None:
+        """Nothing is shown."""
+
+    def status(self, status: TurnStatus) -> None:
+        """Nothing is shown."""
+
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
+        return PermissionAnswer("deny", by="headless")
+
+    def close(self) -> None:
+        """Nothing to leave."""
+
+
+class Listener(NullSurface):
+    """Hands every event to the loop of an `async for`; None marks the end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.queue: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    def show(self, event: Event) -> None:
+        self._loop.call_soon_threadsafe(self.queue.put_nowait, event)
+
+    def finish(self) -> None:
+        """No more events come; called on the listening loop."""
+        self._loop.call_soon(self.queue.put_nowait, None)

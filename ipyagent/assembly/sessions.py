@@ -13,8 +13,7 @@ from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from ipyagent.assembly.at_exit import at_exit
-from ipyagent.assembly.wiring import named_model
+from ipyagent.assembly.wiring import at_exit, named_model
 from ipyagent.config import IPyAgent
 from ipyagent.errors import JournalError, TrustError, UsageError
 from ipyagent.journal.events import KernelStarted, SessionStarted, UserMessage

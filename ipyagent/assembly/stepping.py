@@ -3,8 +3,7 @@
 A step asks the layers in their order as the engine does, with the marks put down to where the prompt is, and
 records what the first one decides that changes the prompt: an ordinary decision, frozen like any other, which
 can be taken back. Looking ahead is the same question, to which no file is written, no hook called and no model
-asked.
-"""
+asked."""
 
 from __future__ import annotations
 
@@ -15,11 +14,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ipyagent.assembly.looking import look
 from ipyagent.context.clear_results import TTL
-from ipyagent.context.gaps import shortened
-from ipyagent.context.summarize import PURPOSE
+from ipyagent.context.summarize import PURPOSE, shortened
 from ipyagent.errors import CompactionFailed
+from ipyagent.journal.blocks import same_until
 from ipyagent.journal.events import (
     Compacted,
     Event,
@@ -30,14 +28,39 @@ from ipyagent.journal.events import (
     TurnCollapsed,
     Usage,
 )
-from ipyagent.journal.protocols import ForkOrder, Layer, LayerContext, Moment, Rates, WindowState
-from ipyagent.journal.rewriting import same_until
+from ipyagent.journal.protocols import Forked, ForkOrder, Layer, LayerContext, Moment, Rates, WindowState
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.journal.view import ContextView
 from ipyagent.loop.layers import Engine, bound_to, known_layers
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
-from ipyagent.reports.shares import SOURCES, Shares
+from ipyagent.reports.timeline import SOURCES, Shares
+
+# ---- A look at what a layer would decide: no file is written, no hook called and no model asked.
+
+class _Asks(Exception):
+    """The layer has come to where it asks the model."""
+
+    def __init__(self, order: ForkOrder) -> None:
+        super().__init__(order.purpose)
+        self.order = order
+
+
+async def look(layer: Layer, now: LayerContext) -> Sequence[Event] | ForkOrder:
+    """The layer's decisions, not recorded; or what it would ask the model for, without which there are none. Raises
+    what the layer raises."""
+
+    async def ask(order: ForkOrder) -> Forked:
+        raise _Asks(order)
+
+    async def no_hook(name: str, facts: dict[str, Any]) -> list[str]:
+        return []
+
+    try:
+        return await layer.consider(msgspec.structs.replace(now, dry=True, fork=ask, hook=no_hook))
+    except _Asks as asked:
+        return asked.order
+
 
 DECISIONS = (ResultsCleared, TurnCollapsed, Compacted)
 """What changes the prompt."""

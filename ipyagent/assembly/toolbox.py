@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ipyagent.assembly.head import render
 from ipyagent.journal.protocols import Tool
 from ipyagent.kernel.scope import users_namespace
-from ipyagent.tools.catalogue import CORE, builtin_tools, catalogue
+from ipyagent.tools.catalogue import CORE, builtin_tools, catalogue, with_search
 from ipyagent.tools.schema import FunctionTool
 
 if TYPE_CHECKING:
     from ipyagent.loop.session import Session
     from ipyagent.parts import Parts
+
 
 LATE = ("agent", "load_skill")
 """Tools of ours whose schemas tell what there is now: they stand behind those that are always the same."""
@@ -73,3 +75,37 @@ class ToolRegistry:
             self._notice(problem)
         ours = builtin_tools()
         return {tool.name: tool for tool in found.tools if tool.name not in ours}
+
+
+# ---- Which of our own tools a small window has room for: the less needed ones are left out, in a fixed order.
+
+SHARE = 3
+"""The descriptions of the tools may take a third of the window."""
+DISPENSABLE = (
+    "send_message", "notebook", "plan", "past_sessions", "agent", "compact", "memory", "load_skill", "glob", "grep",
+    "write_file", "variables",
+)  # fmt: skip
+"""What goes first; python, read_file, edit_file, shell and every tool of the user stay."""
+
+
+def fitted(
+    tools: Mapping[str, Tool], window: int, listed: Collection[str] = (), *, all_listed: bool = False
+) -> tuple[dict[str, Tool], tuple[str, ...]]:
+    """The tools for a window of `window` tokens (0: not known, all of them), with the search for those that are
+    deferred (unless `all_listed`), and the names of those left out. What a session's head tells of already stays."""
+
+    def whole(tools: Mapping[str, Tool]) -> dict[str, Tool]:
+        return dict(tools) if all_listed else with_search(tools)
+
+    def fits(tools: Mapping[str, Tool]) -> bool:
+        return not window or render(whole(tools), all_listed=all_listed).tool_tokens * SHARE <= window
+
+    kept = dict(tools)
+    left: list[str] = []
+    for name in DISPENSABLE:
+        if fits(kept):
+            break
+        if name in kept and name not in listed:
+            del kept[name]
+            left.append(name)
+    return whole(kept), tuple(left)

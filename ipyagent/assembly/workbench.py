@@ -4,7 +4,8 @@ each has read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +13,12 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from ipyagent.assembly.at_exit import at_exit
-from ipyagent.assembly.fitting import fitted
 from ipyagent.assembly.head import SystemPromptBuilder
-from ipyagent.assembly.lookout import NotebookObserver
-from ipyagent.assembly.requests import Options
+from ipyagent.assembly.requests import Options, is_ours
 from ipyagent.assembly.restoring import recent_words, restored
-from ipyagent.assembly.toolbox import ToolRegistry
+from ipyagent.assembly.toolbox import ToolRegistry, fitted
 from ipyagent.assembly.wiring import (
+    at_exit,
     find_model,
     limit_of,
     limits_of,
@@ -30,16 +29,18 @@ from ipyagent.assembly.wiring import (
     without_small,
 )
 from ipyagent.config import IPyAgent
+from ipyagent.context.reminders import VARIABLES, EnvironmentSnapshot, told_in, variables_block
 from ipyagent.journal.events import ModelChosen
+from ipyagent.journal.journal import FOLDER as RESULTS
 from ipyagent.journal.protocols import Tool, Workspace
-from ipyagent.journal.stored import FOLDER as RESULTS
 from ipyagent.kernel.cell_marks import CellMarks, Runs
 from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.scope import users_namespace
 from ipyagent.kernel.thread import AgentLoop
+from ipyagent.kernel.variables import ReportedVariables, short_types, survey
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, LiveObjects, Names
 from ipyagent.loop.budget import Spending
-from ipyagent.loop.keeping import place_of
+from ipyagent.loop.calls import place_of
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.memory.memories import MemoryStores
@@ -47,11 +48,83 @@ from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import Connections
 from ipyagent.model.endpoint import own_keys
 from ipyagent.project import Project
-from ipyagent.redaction import Redactor
+from ipyagent.redaction import Redactor, mask
 from ipyagent.tools.catalogue import told_of, with_search
 
 if TYPE_CHECKING:
     from ipyagent.parts import Maker, Parts
+
+
+# ---- What is so in the kernel now, for the model to be told: read on the main thread when a request is taken in.
+
+class NotebookObserver:
+    """Watches one IPython shell: its variables, and what the user ran since `pass_by` was last called."""
+
+    def __init__(self, shell: Any, marks: CellMarks | None = None) -> None:
+        self._shell = shell
+        self.marks = marks or CellMarks(shell)
+        self._passed = len(self.inputs())
+        self._told: ReportedVariables | None = None
+        self._looked: ReportedVariables | None = None
+        self._listed: dict[str, ReportedVariables] = {}
+        """What was told in each block of `listing` since `pass_by`, oldest first."""
+
+    def __repr__(self) -> str:
+        return f"<NotebookObserver over {self._passed} inputs>"
+
+    def inputs(self) -> list[str]:
+        """The source of every cell that was run, by its number; empty in a shell without a history."""
+        return self.marks.inputs()
+
+    def listing(self) -> str:
+        """All variables as a block that stands after a compaction; "" for none. As long as it stands, `look` tells what
+        has changed since."""
+        namespace, hidden = users_namespace(self._shell), self._shell.user_ns_hidden
+        text, listed = survey(namespace, None, hidden=hidden, inputs=self.inputs())
+        block = variables_block(text) if text else ""
+        self._listed.pop(block, None)
+        self._listed[block] = listed
+        return block
+
+    def look(self, place: str, standing: Sequence[str] | None = None) -> EnvironmentSnapshot:
+        """Date, place (the notebook's path, "" when unknown), variables, and what the user ran but for hidden cells.
+
+        Of the variables only what is new to the model, as long as all that it was told of them, and that there still
+        is, stands in `standing`, the `<context>` blocks in its context (None: it has none); otherwise all of them."""
+        inputs = self.inputs()
+        hidden, new = self.marks.hidden_inputs(inputs), range(self._passed, len(inputs))
+        cells = [
+            (mask(inputs[number].strip()), mask(self.marks.error_of(number))) for number in new if number not in hidden
+        ]
+        hidden, told = self._shell.user_ns_hidden, self._told
+        told = next((self._listed[block] for block in reversed(self._listed) if block in (standing or ())), told)
+        if told is not None and not (standing is not None and self._among(told, told_in(standing))):
+            told = None
+        text, self._looked = survey(self._shell.user_ns, told, hidden=hidden, inputs=inputs)
+        if told is None:
+            text = f"{VARIABLES}\n{text}" if text else f"{VARIABLES} none."
+        return EnvironmentSnapshot(
+            date=time.strftime("%Y-%m-%d"),
+            place=place,
+            variables=text,
+            types=short_types(self._shell.user_ns, hidden=hidden),
+            cells=[(cell, error) for cell, error in cells if cell and not is_ours(cell)],
+        )
+
+    def _among(self, told: ReportedVariables, names: set[str]) -> bool:
+        """Whether what was told of the variables that there still are is among `names`."""
+        return told.names - told.gone(self._shell.user_ns) <= names
+
+    def pass_by(self) -> None:
+        """What was run until now, and what was last looked at, counts as told."""
+        self._passed = len(self.inputs())
+        self._told = self._looked
+        self._listed.clear()
+
+    def forget(self) -> None:
+        """Another conversation comes: it was told nothing yet."""
+        self._told = None
+        self._listed.clear()
 
 
 class SessionSetup:
@@ -225,4 +298,3 @@ class SessionSetup:
     def note_spent(self, dollars: float) -> None:
         """Add to what was spent today."""
         self.spending.add(dollars)
-

@@ -1,19 +1,72 @@
 """Types of sub-agents that people write: `agents/*.md` in the user's folder and in a trusted project's.
 
 The header has `name`, `description`, `tools`, `model`, `memory`; the body is the prompt. Read leniently, except
-that what is malformed never widens rights: tools that cannot be read are no tools.
-"""
+that what is malformed never widens rights: tools that cannot be read are no tools."""
 
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ipyagent.children.kinds import Remembers, SubagentType
+from ipyagent.errors import AgentError, MemoryRefused
 from ipyagent.headers import read_headed
+from ipyagent.memory.files import MemoryStore
+from ipyagent.memory.scan import Records
+from ipyagent.memory.section import memory_section
+from ipyagent.project import Project
+
+# ---- The types of sub-agents: what each sees, may use and costs. Three are ours, people add others
+# (`definitions`).
+
+Remembers: TypeAlias = Literal["", "user", "project", "local"]
+
+READERS = ("glob", "grep", "read_file", "send_message", "shell", "variables")
+"""What a type that only looks may use; mode read_only holds for all of them."""
+
+
+class SubagentType(msgspec.Struct, frozen=True, kw_only=True):
+    """`about` is a sentence for the model that chooses; `prompt` stands in its system prompt. `tools`: names (None:
+    all but `agent`). `model`: a name, "small" or "" (the parent's). `memory`: the scope of a memory of its own.
+    `source` is the file it comes from ("": ours)."""
+
+    name: str
+    about: str
+    prompt: str = ""
+    tools: tuple[str, ...] | None = None
+    model: str = ""
+    looks: bool = False
+    """Only looks: no rights to write or run, whatever the parent has."""
+    fork: bool = False
+    memory: Remembers = ""
+    source: str = ""
+
+
+def words(name: str) -> str:
+    """One of our prompts."""
+    return files("ipyagent.children").joinpath(f"{name}.md").read_text(encoding="utf-8").strip()
+
+
+def built_in() -> dict[str, SubagentType]:
+    """Ours, the usual one first."""
+    return {
+        "general": SubagentType(name="general", about="fresh context, all tools", prompt=words("general")),
+        "explore": SubagentType(
+            name="explore",
+            about="fresh context, small model, only reads",
+            prompt=words("explore"),
+            tools=READERS,
+            model="small",
+            looks=True,
+        ),
+        "fork": SubagentType(
+            name="fork", about="knows this conversation, cheap by the cache; cannot fork", fork=True
+        ),
+    }
+
 
 FOLDER = "agents"
 MOST_BYTES = 64_000
@@ -129,3 +182,44 @@ def _memory(given: Any, problems: list[str]) -> Remembers:
         case _:
             problems.append(f"`memory` {given!r} is none of user, project, local: it has none")
             return ""
+
+
+# ---- The memory of one type of sub-agent, across its runs: a store of its own in one of three places. `user`: the
+# user's folder; `project`: the project's `.ipyagent/`, committed; `local`: there too, not in git. The sub-agent
+# sees it as `/memories/project`; its index is always loaded, nothing is recalled of it.
+
+SCOPE = "project"
+TOKENS = 4_000
+FOLDERS = {"user": "agent-memory", "project": "agent-memory", "local": "agent-memory-local"}
+ABOUT = "This memory is your own, of your type of sub-agent across its runs. Keep in it what your next run should know."
+
+
+def memory_folder(project: Project, kind: SubagentType) -> Path:
+    """Where a type keeps its memory. Raises MemoryRefused when a link leads out of its base."""
+    base = project.user if kind.memory == "user" else project.state
+    folder = base / FOLDERS[kind.memory] / kind.name.replace(":", "-")
+    if not folder.resolve().is_relative_to(base.resolve()) or not base.resolve().is_relative_to(
+        (project.user if kind.memory == "user" or project.elsewhere else project.root).resolve()
+    ):
+        raise MemoryRefused(
+            f"the memory of {kind.name} is a link that leads out of {base}: remove the link", reason="place"
+        )
+    return folder
+
+
+def own_memory(project: Project, kind: SubagentType) -> dict[str, MemoryStore]:
+    """The one store that a type has, under the name by which it sees it."""
+    mine = kind.memory == "user"
+    vouch = None if mine else Records(project.user).holds
+    prepare, wrote = (None, None) if mine else (project.make, None if project.elsewhere else project.knows)
+    return {SCOPE: MemoryStore(memory_folder(project, kind), SCOPE, prepare=prepare, vouch=vouch, wrote=wrote)}
+
+
+def memory_words(stores: dict[str, MemoryStore]) -> list[str]:
+    """What stands in its system prompt of it."""
+    try:
+        indexes: dict[str, Any] = {scope: store.index.loaded() for scope, store in stores.items()}
+    except AgentError:
+        return []
+    text, _ = memory_section(indexes, TOKENS)  # "" without a store
+    return [ABOUT, text] if text else []

@@ -2,23 +2,25 @@
 
 A letter is one line of JSON, appended whole under a lock and synced before the writer is told that it arrived; one
 that was cut off by a crash hides no other. The owner journals a letter first; what is journalled is never taken in
-again, by its id. Nothing is removed: a long file that was read to its end is put aside whole.
-"""
+again, by its id. Nothing is removed: a long file that was read to its end is put aside whole."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator
+import re
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ipyagent.errors import AgentError
-from ipyagent.journal.events import MessageKind
-from ipyagent.journal.lines import clean
+from ipyagent.errors import AgentError, ToolFailure
+from ipyagent.journal.events import MessageKind, MessageReceived
+from ipyagent.journal.journal import clean
+from ipyagent.journal.tokens import estimate_text
 from ipyagent.locks import Lock
 from ipyagent.nofollow import checked, opened, spot
+from ipyagent.tools.answers import plain
 
 MAILBOX = "inbox.jsonl"
 ASIDE = "inbox.read.jsonl"
@@ -179,3 +181,64 @@ def _opened(path: Path, flags: int) -> int:
 def _locked(folder: Path) -> Lock:
     """The lock of a mailbox, to be held. Raises OSError, also (Held) when others hold it too long."""
     return Lock(checked(folder / "inbox.lock", base=folder), seconds=PATIENCE)
+
+
+# ---- What an agent reads of another's message: a labelled element that its words cannot leave, of bounded size.
+
+MOST_CHARS = 20_000
+"""Characters of one message."""
+SUMMARY_CHARS = 120
+_TAGS = re.compile(
+    r"<(?=\s*+(?:/\s*+)?(?:message|context|variable|file|cell|fork-task|summary|notes|request|skill)\b)", re.I
+)
+_CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def words(text: str) -> str:
+    """The text without escape sequences, control characters, NUL and lone surrogates."""
+    return _CONTROL.sub("", plain(text)).strip()
+
+
+def checked_letter(text: str) -> str:
+    """The words of a message that is to be sent. Raises ToolFailure when there are none or too many."""
+    said = words(text)
+    if not said:
+        raise ToolFailure("`message` is empty: say what the other is to know")
+    if len(said) > MOST_CHARS:
+        raise ToolFailure(
+            f"the message has {len(said):,} characters, and {MOST_CHARS:,} are the most: write the rest into a file "
+            "of the project and name it"
+        )
+    return said
+
+
+def summed(summary: str, text: str) -> str:
+    """A line that says what a message is about: its summary, else its beginning."""
+    line = " ".join(words(summary or text[:1_000]).split())
+    return line if len(line) <= SUMMARY_CHARS else line[: SUMMARY_CHARS - 1] + "…"
+
+
+def received(letter: MailMessage, redact: Callable[[str], str] = str) -> MessageReceived:
+    """The event of a letter that is taken in; what a hostile writer put there is plain text. `redact` takes
+    out what looks like a secret."""
+    said = redact(words(letter.text))
+    if len(said) > MOST_CHARS:
+        said = said[:MOST_CHARS] + f"\n[… {len(said) - MOST_CHARS:,} characters cut here …]"
+    sender, session = summed(letter.sender, "somebody"), summed(letter.session, "")
+    kind = "" if letter.kind == "text" else f' kind="{letter.kind}"'
+    head = f'<message from="{_quoted(sender)}"{kind}>'
+    text = f"{head}\n{_TAGS.sub('&lt;', said)}\n</message>"
+    return MessageReceived(
+        message=letter.id,
+        sender=sender,
+        text=text,
+        said=said,
+        kind=letter.kind,
+        summary=summed(redact(letter.summary), said),
+        session=session,
+        tokens=estimate_text(text),
+    )
+
+
+def _quoted(text: str) -> str:
+    return _TAGS.sub("", text).replace('"', "'").replace("<", "").replace(">", "")

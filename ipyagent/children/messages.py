@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import msgspec
 
 from ipyagent.children.child import SHUT_DOWN, Subagent
-from ipyagent.children.letters import checked, summed
-from ipyagent.children.mailbox import MailMessage, post
+from ipyagent.children.mailbox import MailMessage, checked_letter, post, summed
 from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.journal.events import MessageSent
 from ipyagent.journal.protocols import MessageOrder, ToolOutput
@@ -107,7 +106,7 @@ class SessionMail:
     async def send(self, order: MessageOrder, call: str) -> ToolOutput:
         """Deliver it. Raises ToolFailure with what the model should read."""
         family, session, to = self._family, self._family.session, order.to.strip()
-        said = checked(order.text)
+        said = checked_letter(order.text)
         if order.kind in ("plan_request", "shutdown_response"):
             raise ToolFailure(f"`{order.kind}` is for a sub-agent that writes to its parent")
         if to == PARENT:
@@ -159,7 +158,7 @@ class SubagentMail:
         child, family, to = self._child, self._family, order.to.strip()
         session = child.session
         assert session is not None
-        said = checked(order.text)
+        said = checked_letter(order.text)
         if order.kind in ("shutdown_request", "plan_response"):
             raise ToolFailure(f"`{order.kind}` is for your parent; write with kind `text`")
         letter = _letter(session, order, said, call, child.name)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.children.child import Subagent
-from ipyagent.children.kinds import words
+from ipyagent.children.definitions import words
 from ipyagent.errors import ModelError, NoSuchPath, UnknownModel
 from ipyagent.journal.events import (
     Event,
@@ -25,7 +25,7 @@ from ipyagent.journal.events import (
     UsageReported,
 )
 from ipyagent.journal.protocols import Model, ModelReply, PermissionAnswer, Request, TurnStatus
-from ipyagent.loop.metering import RequestMeter
+from ipyagent.loop.ask import RequestMeter
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import at_most, cost_of
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.escape import line as one_line
 from ipyagent.kernel.cell_marks import HIDE, PIN
-from ipyagent.kernel.failures import cells_of, render_failure
 from ipyagent.kernel.frontend import describe_frontend
+from ipyagent.kernel.rendering import cells_of, render_failure
 from ipyagent.options import MODES, USAGE, nearest
 from ipyagent.parts import Command
 from ipyagent.parts.memory import MemoryPart
@@ -74,7 +74,7 @@ def commands_of(agent: Agent) -> dict[str, Command]:
 
 def _of_part(extension: Extension, command: Command, word: str, rest: str) -> None:
     """Run a command of a part and print its answer, or open its tab."""
-    from ipyagent.commands.panel import is_live, run_panel
+    from ipyagent.commands.surface import is_live, run_panel
 
     if extension.agent_now.busy and not command.looks:
         raise UsageError(f"a turn is running: %agent {word} is for the user, after it has ended")
@@ -141,7 +141,7 @@ def _undo(extension: Extension, rest: str) -> str:
 
 def _rollback(extension: Extension, rest: str) -> str:
     """Undo turn N: restore the files it changed and remove it from the conversation."""
-    from ipyagent.commands.rollback import roll_back
+    from ipyagent.commands.cells import roll_back
 
     return roll_back(extension.agent_now, rest)
 
@@ -235,14 +235,14 @@ def _context(extension: Extension, rest: str) -> str:
 
 def _panel(extension: Extension, rest: str) -> str:
     """Context, memory, skills, sub-agents and sessions in one place, live while a cell runs; a word opens that one."""
-    from ipyagent.commands.panel import run_panel
+    from ipyagent.commands.surface import run_panel
 
     return run_panel(extension, OLD_NAMES.get(rest, rest))
 
 
 def _timeline(extension: Extension) -> str:
     """The context timeline: a bar a turn, what was decided, before and after; live on the board."""
-    from ipyagent.commands.panel import is_live, run_panel
+    from ipyagent.commands.surface import is_live, run_panel
     from ipyagent.reports.timeline import timeline
     from ipyagent.ui.timeline import STATIC_BARS, STATIC_MARKS, newest, static_timeline
 
@@ -293,14 +293,14 @@ def _mcp(extension: Extension, rest: str) -> str:
 
 def _subagents(extension: Extension, rest: str) -> str:
     """The session's sub-agents: list, types, stop NAME."""
-    from ipyagent.commands.children import run_children
+    from ipyagent.commands.subagents import run_children
 
     return run_children(extension.agent_now, rest)
 
 
 def _messages(extension: Extension, rest: str) -> str:
     """List the messages between agents in this session; a number shows one in full."""
-    from ipyagent.commands.messages import run_messages
+    from ipyagent.commands.subagents import run_messages
 
     return run_messages(extension.agent_now, rest)
 
@@ -310,7 +310,7 @@ def _skills(extension: Extension, rest: str) -> str:
     from ipyagent.commands.skills import run_skills
 
     if not rest and getattr(extension.shell, "kernel", None) is not None:
-        from ipyagent.commands.panel import is_live, run_panel
+        from ipyagent.commands.surface import is_live, run_panel
 
         if is_live(extension):
             return run_panel(extension, "skills")
@@ -452,7 +452,7 @@ def fix_request(extension: Extension, rest: str) -> str:
 def run_steps(extension: Extension, line: str) -> str | None:
     """Show the step with its buttons; "" then. None when the line asks for something else, or nobody could press
     them. Raises as `Agent.compact`."""
-    from ipyagent.assembly.compact_line import parse_compact
+    from ipyagent.assembly.compacting import parse_compact
     from ipyagent.commands.cells import door_of
     from ipyagent.ui.steps import StepPanel
 

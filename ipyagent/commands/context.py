@@ -5,28 +5,27 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ipyagent.assembly.sessions import empty_line
-from ipyagent.commands.exporting import write
-from ipyagent.commands.messages import waiting_lines
+from ipyagent.commands.subagents import waiting_lines
 from ipyagent.context.notes_file import NOTES
 from ipyagent.errors import AgentError, UsageError
+from ipyagent.escape import escape, plain
 from ipyagent.escape import line as one_line
 from ipyagent.journal.events import Event, SessionStarted, TurnEnded, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.protocols import WindowState
 from ipyagent.journal.view import ContextView
-from ipyagent.model.capabilities import COUNTED, MODELS_API
+from ipyagent.model.capabilities import COUNTED, MODELS_API, standing
 from ipyagent.model.prices import LESSON_MODEL, SEARCH, cost_of
-from ipyagent.model.server_tools import standing
-from ipyagent.reports.comparing import message_text
-from ipyagent.reports.shares import Shares
-from ipyagent.reports.timeline import timeline, view_at
+from ipyagent.reports.timeline import Shares, message_text, timeline, view_at
+from ipyagent.ui.markdown import harmless
+from ipyagent.ui.static import static_bundle
 from ipyagent.ui.timeline import turn_lines
 from ipyagent.version import __version__
 
@@ -34,6 +33,50 @@ if TYPE_CHECKING:
     from ipyagent.agent import Agent
     from ipyagent.loop.history import Savings, SessionState
     from ipyagent.loop.session import Session
+
+
+# ---- A session as a document: every request with what came of it. Text is escaped as in the notebook.
+
+EXPORT_KINDS = {".md": "text/markdown", ".html": "text/html", ".txt": "text/plain"}
+
+
+def document(events: Iterable[Event], suffix: str) -> str:
+    """The session in the form that the file's ending says. Raises UsageError for another ending."""
+    kind = EXPORT_KINDS.get(suffix)
+    if kind is None:
+        raise UsageError(
+            f"a file's ending says its form: give it one of {', '.join(EXPORT_KINDS)}, .jsonl; not {suffix or 'none'}"
+        )
+    turns: list[list[Event]] = [[]]
+    for event in events:
+        if isinstance(event, UserMessage):
+            turns.append([])
+        turns[-1].append(event)
+    parts: list[str] = []
+    for turn in turns:
+        said = turn[0] if turn else None
+        if isinstance(said, UserMessage):
+            parts.append(_request(said.text, suffix))
+            parts.append(static_bundle(turn, None)[kind])
+    return "\n\n".join(parts) + "\n"
+
+
+def _request(text: str, suffix: str) -> str:
+    if suffix == ".html":
+        return f"<hr><p><strong>Request</strong></p><blockquote><pre>{escape(plain(text))}</pre></blockquote>"
+    if suffix == ".md":
+        quoted = "\n".join(f"> {line}" for line in harmless(text).splitlines())
+        return f"---\n\n**Request**\n\n{quoted}"
+    return "\n".join(f"> {line}" for line in plain(text).splitlines())
+
+
+def write(events: Iterable[Event], path: Path, transcript: Path) -> None:
+    """Write the document, or the transcript itself as .jsonl. Raises UsageError, OSError."""
+    if path.suffix == ".jsonl":
+        path.write_bytes(transcript.read_bytes())
+    else:
+        path.write_text(document(events, path.suffix), encoding="utf-8")
+
 
 USAGE = "%context [--raw] [--at N] [--turns] [--panel]: N is a turn's number, or eN an event's"
 BAR = 40

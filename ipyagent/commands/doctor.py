@@ -1,7 +1,6 @@
 """`%agent doctor` and `ipyagent doctor`: what the agent needs and whether it is there, one line each with the mend.
 
-Nothing is sent to a model, no key is shown, nothing is started and nothing is written.
-"""
+Nothing is sent to a model, no key is shown, nothing is started and nothing is written."""
 
 from __future__ import annotations
 
@@ -17,22 +16,43 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
+
+import msgspec
 
 from ipyagent.agent import Agent
 from ipyagent.assembly.settings_files import SettingsFiles
 from ipyagent.assembly.wiring import address_of
 from ipyagent.commands.context import counted
-from ipyagent.commands.finding import DoctorFinding
 from ipyagent.config import IPyAgent, setting_names, wrong_in
 from ipyagent.errors import AgentError, ModelError, SettingError
+from ipyagent.escape import line
 from ipyagent.journal.journal import read_events
 from ipyagent.locks import why_no_locks
 from ipyagent.parts import BUILT_IN
 from ipyagent.parts.mcp.desk import McpManager
 from ipyagent.parts.skills.desk import Skills
 from ipyagent.version import __version__
+
+# ---- One line of `doctor`: what was looked at, how it is, and what to do about it.
+
+Mark = Literal["ok", "note", "bad"]
+SIGNS: dict[Mark, str] = {"ok": "✓", "note": "!", "bad": "✗"}
+
+
+class DoctorFinding(msgspec.Struct, frozen=True):
+    """What was looked at, how it is, in words; `mend`: what to do, "" when there is nothing to do."""
+
+    mark: Mark
+    name: str
+    words: str
+    mend: str = ""
+
+    def __str__(self) -> str:
+        mend = f": {self.mend}" if self.mend else ""
+        return f"{SIGNS[self.mark]} {self.name:<12} {line(self.words + mend, 400)}"
+
 
 LEAST_FREE = 500_000_000
 """Bytes of free disk below which a line says so: a session with figures can take some tens of megabytes."""
@@ -291,7 +311,7 @@ def _mcp(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
 
 def _server_tools(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     """What the provider may run, as far as it is known without asking it."""
-    from ipyagent.model.server_tools import standing
+    from ipyagent.model.capabilities import standing
 
     found = standing(agent.settings.server_tools, agent.info, ())
     missing = [f"{name}: {why}" for name, why in found.items() if why not in ("", "off")]
@@ -305,8 +325,7 @@ def _server_tools(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
 
 
 def _hooks(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
-    from ipyagent.loop.hooks import NAMES
-    from ipyagent.loop.shell_hooks import FILE, HooksFile
+    from ipyagent.loop.hooks import FILE, NAMES, HooksFile
 
     if not (agent.project.user / FILE).exists():
         return

@@ -1,22 +1,30 @@
 """`ipyagent dream --project DIR`, for cron: tidy a project's memories and say in one line what was done.
 
 Exit status: 0 done, or nothing to do; 1 it failed, or was stopped, and the memories are as they were; 2 the
-command line is wrong; 3 it waits for the user's yes.
-"""
+command line is wrong; 3 it waits for the user's yes."""
 
 from __future__ import annotations
 
 import argparse
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipyagent.errors import AgentError
+from ipyagent.errors import AgentError, JournalError, UsageError
+from ipyagent.memory.dream import DreamProgress
+from ipyagent.memory.dream_record import undo as undo_last
+from ipyagent.memory.dream_record import waiting_in
+from ipyagent.memory.files import MemoryStore
+from ipyagent.memory.guard import DreamLock
 from ipyagent.memory.names import SCOPES
+from ipyagent.memory.staging import Committed, DreamWorkspace
 from ipyagent.parts.memory import MemoryPart
+from ipyagent.remembering.dream_job import command, counted, done_line, saved_events
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
+
 
 DONE, FAILED, USAGE, WAITS = 0, 1, 2, 3
 
@@ -54,7 +62,6 @@ def run(chosen: argparse.Namespace) -> tuple[int, str]:
 
 
 def _done(agent: Agent, chosen: Any) -> tuple[int, str]:
-    from ipyagent.commands.dream_work import dream_now
 
     if chosen.if_due and (why := agent.part(MemoryPart).dreaming.closed(chosen.scope)):
         return DONE, f"nothing to do: {why}"
@@ -69,3 +76,80 @@ def _done(agent: Agent, chosen: Any) -> tuple[int, str]:
     made = agent.part(MemoryPart).dreaming.progress
     status = made.status if made is not None else "completed"
     return {"held": WAITS, "killed": FAILED}.get(status, DONE), line
+
+
+# ---- What the user asks of dreams: `%memory dream` and the command line. A dream that the user wants runs behind
+# the same door as a turn, so that Stop and an interrupt end it.
+
+def dream_now(
+    agent: Agent,
+    *,
+    undo: bool = False,
+    dry_run: bool = False,
+    accept: bool = False,
+    model: str = "",
+    scope: str = "project",
+) -> str:
+    """`%memory dream`: dream now of the memories of `scope`; `dry_run`: only tell what it would do; `accept`: do
+    what a dream that waits would do; `undo`: take the last one back, or drop one that waits. Raises UsageError,
+    AgentError, KeyboardInterrupt."""
+    if undo + dry_run + accept > 1:
+        raise UsageError("--undo, --dry-run and --accept exclude one another")
+    agent.check_free()
+    store = agent.bench.memories.store(scope)
+    if undo:
+        return _undone(agent, store)
+    if accept:
+        return _accepted(agent, store)
+    if not store.list():
+        return "there are no memories to tidy"
+    made = dream(agent, dry_run=dry_run, model=model, scope=scope)
+    if made.status == "failed":
+        raise AgentError(f"the dream failed and changed nothing: {made.message}; %memory dream tries again")
+    price = f"; it cost ${made.cost:.4f}" if made.cost else ""
+    return f"{made.message}{price}"
+
+
+def dream(agent: Agent, *, dry_run: bool = False, model: str = "", scope: str = "project") -> DreamProgress:
+    """Dream now, on the main thread; how it ended. Raises UsageError, AgentError, KeyboardInterrupt."""
+    name = model or agent.model
+    client = agent.connections.get(name, agent.endpoint())
+    dreaming = agent.part(MemoryPart).dreaming
+    with agent.occupied() as main:
+        return main.blocking_door(lambda: dreaming.run(main, client, name, dry_run=dry_run, scope=scope))
+
+
+def _undone(agent: Agent, store: MemoryStore) -> str:
+    if (waiting := waiting_in(store)) is not None:
+        try:
+            DreamWorkspace.of(store, waiting).drop()
+        except UsageError:  # its copy is gone: only the note was left
+            DreamWorkspace(store, waiting.copy, {}).drop()
+        return "discarded the dream that was waiting for approval; no memory was changed"
+    record, since = undo_last(store)
+    redo = f"{command(store.scope)} --undo again takes this back"
+    kept = f"; saved since and left as they are: {', '.join(since[:8])}" if since else ""
+    what = f": {counted(record.changes)}" if record.changes else ""
+    words = "brought back" if record.undone else "undone"
+    return f"{words}{what}{kept}; {redo}"
+
+
+def _accepted(agent: Agent, store: MemoryStore) -> str:
+    waiting = waiting_in(store)
+    if waiting is None:
+        raise UsageError(f"no dream waits for a yes; {command(store.scope)} dreams")
+    staging = DreamWorkspace.of(store, waiting)
+    with DreamLock(store.folder, store.lock).acquire(certain=True) as taken:
+        made = staging.commit(waiting.session, waiting.changes)
+        taken.succeed()
+    staging.drop()
+    _journal(agent, made)
+    return done_line(made, store.scope)
+
+
+def _journal(agent: Agent, committed: Committed) -> None:
+    if agent.session is None:
+        return
+    with suppress(JournalError):  # the session was let go: what was done stands all the same
+        for event in saved_events(committed):
+            agent.session.record(event)

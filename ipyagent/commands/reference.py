@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
 
-from ipyagent.assembly import compact_line, settings_files
+from ipyagent.assembly import compacting, settings_files
 from ipyagent.commands import agent, context, mcp, memory, skills
 from ipyagent.config import IPyAgent, setting_names
 from ipyagent.options import USAGE
@@ -97,7 +97,7 @@ def _lines() -> list[str]:
         "## `%context` and `%compact`",
         "",
         f"- `{context.USAGE}`",
-        f"- `{compact_line.USAGE}`: N, A and B are turns, counted from 1",
+        f"- `{compacting.USAGE}`: N, A and B are turns, counted from 1",
         "",
     ]
 

@@ -12,11 +12,10 @@ from ipyagent.escape import plain
 from ipyagent.options import nearest
 from ipyagent.parts.skills.catalogue import catalogue_of
 from ipyagent.parts.skills.desk import Skills, find, unknown
+from ipyagent.parts.skills.discover import files_of
 from ipyagent.parts.skills.loaded import Loaded
-from ipyagent.parts.skills.parse import Skill, body_of, violations
-from ipyagent.parts.skills.text import files_of
-from ipyagent.parts.skills.writing import name_of, write_skill
-from ipyagent.reports.shares import measure_of
+from ipyagent.parts.skills.parse import Skill, body_of, name_of, violations, write_skill
+from ipyagent.reports.timeline import measure_of
 from ipyagent.tools.schema import doc_of
 
 if TYPE_CHECKING:

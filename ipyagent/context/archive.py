@@ -15,12 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from ipyagent.journal.admission import PICTURES, THINKING
+from ipyagent.journal.blocks import CALL, PICTURES, THINKING, in_words, is_result, places
+from ipyagent.journal.body import ToolResultRef
 from ipyagent.journal.events import Block
-from ipyagent.journal.rewriting import places
-from ipyagent.journal.server_tools import CALL, in_words, is_result
-from ipyagent.journal.spots import ToolResultRef
-from ipyagent.journal.stored import FOLDER
+from ipyagent.journal.journal import FOLDER
 from ipyagent.journal.view import ContextView
 from ipyagent.nofollow import write_atomically
 

@@ -5,8 +5,7 @@ What the user said is taken from the journal each time, so that it stands after 
 its budget goes; what is in the conversation behind the range is not said twice.
 
 The count after it is taken on a copy of the view and must be smaller than before; otherwise nothing happens. What
-must stay in any case is measured first, so that no call is spent where none can help.
-"""
+must stay in any case is measured first, so that no call is spent where none can help."""
 
 from __future__ import annotations
 
@@ -16,15 +15,68 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from ipyagent.context.archive import left_ranges
-from ipyagent.context.ranges import Range
 from ipyagent.context.reminders import guarded, without_told
 from ipyagent.context.store_results import text_of
 from ipyagent.context.thresholds import notes_limit
 from ipyagent.errors import CompactionFailed
-from ipyagent.journal.admission import text_block
+from ipyagent.journal.blocks import places, text_block
 from ipyagent.journal.events import Block, Compacted
 from ipyagent.journal.protocols import LayerContext
 from ipyagent.journal.tokens import estimate_block, estimate_blocks, estimate_text
+from ipyagent.journal.view import ContextView
+
+# ---- Which part of the conversation goes: whole turns, never half a turn. A range is given in events and snapped
+# to turns: its start back to the first event of its turn, its end on to the last. What an earlier decision put in
+# the place of turns goes with all of them, never with one: what it says of the others would be lost.
+
+class Range(msgspec.Struct, frozen=True, kw_only=True):
+    """Events `first` to `last` with their blocks in the view. `tokens` is estimated, uncalibrated, without what the
+    server leaves out; `words` names the range for the user; `tail`: it reaches to the newest event; `snapped`: it
+    was made larger so that it holds whole turns."""
+
+    first: int
+    last: int
+    blocks: tuple[Block, ...]
+    tokens: int
+    words: str
+    whole: bool
+    tail: bool
+    snapped: bool = False
+
+
+def whole_turns(view: ContextView, starts: Sequence[int], first: int = 0, last: int = 0) -> Range:
+    """The turns that events `first` to `last` (0: open) come to. Raises CompactionFailed when nothing
+    of them is in the view."""
+    placed = view.placed()
+    stand = places([source for _, _, source in placed])
+    newest = max((source for _, _, source in placed), default=0)
+    begins = sum(start <= first for start in starts) if first else 0
+    ends = sum(start <= last for start in starts) if last else len(starts)
+    begin = starts[begins - 1] if begins > 1 else 1
+    end = max(newest, starts[-1] if starts else 0) if ends >= len(starts) else starts[ends] - 1
+    replaced = view.replacements
+    asked = begin
+    for (_, _, source), place in reversed([*zip(placed, stand, strict=True)]):
+        if begin <= place <= end and source in replaced:
+            begin = min(begin, replaced[source][0])
+    if begin < asked:
+        begins = sum(start <= begin for start in starts)
+        begin = starts[begins - 1] if begins > 1 else 1
+    blocks = tuple(block for (_, block, _), place in zip(placed, stand, strict=True) if begin <= place <= end)
+    if not blocks:
+        raise CompactionFailed("these turns were compacted before, nothing of them is left: choose later ones")
+    one = f"turn {max(begins, 1)}"
+    return Range(
+        first=begin,
+        last=end,
+        blocks=blocks,
+        tokens=estimate_blocks(blocks) - view.left_out.of(blocks),
+        words=one if ends <= max(begins, 1) else f"{one.replace('turn', 'turns')} to {ends}",
+        whole=len(blocks) == len(placed),
+        tail=end >= newest,
+        snapped=bool(begin < asked or (begins > 1 and first != begin) or (last and ends < len(starts) and last != end)),
+    )
+
 
 SUMMARY = (
     "{what} taken out of the context window. This summary stands in {whose} place:\n<summary>\n{summary}\n</summary>"

@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.context.archive import left_ranges
-from ipyagent.context.boundary import newest_picture, room_to_say, said_in
+from ipyagent.context.boundary import Range, newest_picture, room_to_say, said_in
 from ipyagent.context.notes_file import NOTES, STANDS, Notes, NotesToolPolicy, read_notes
-from ipyagent.context.policy import LOW_SHARE
-from ipyagent.context.ranges import Range
 from ipyagent.context.reminders import is_context, told_in, without_told
 from ipyagent.context.store_results import text_of
-from ipyagent.context.thresholds import near_threshold, notes_limit
+from ipyagent.context.thresholds import LOW_SHARE, near_threshold, notes_limit
 from ipyagent.errors import AgentError
-from ipyagent.journal.admission import THINKING, text_block
+from ipyagent.journal.blocks import THINKING, text_block
 from ipyagent.journal.events import Block, Compacted, Event, LayerDecision, NotesWritten
 from ipyagent.journal.protocols import ForkOrder, LayerContext, Moment
 from ipyagent.journal.tokens import estimate_block, estimate_text

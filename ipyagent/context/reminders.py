@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.journal.admission import text_block
+from ipyagent.journal.blocks import text_block
 from ipyagent.journal.events import Block, MemorySaved
 
 CELL_CHARS = 600

@@ -14,11 +14,10 @@ from typing import Any
 import msgspec
 
 from ipyagent.context.archive import left_ranges
-from ipyagent.context.boundary import boundary, request_blocks_of, said_in, too_large
-from ipyagent.context.ranges import whole_turns
+from ipyagent.context.boundary import boundary, request_blocks_of, said_in, too_large, whole_turns
 from ipyagent.context.summarize import LITTLE, directive
 from ipyagent.errors import CompactionFailed
-from ipyagent.journal.admission import text_block
+from ipyagent.journal.blocks import text_block
 from ipyagent.journal.events import Compacted, Event, SystemReminder
 from ipyagent.journal.protocols import ForkOrder, LayerContext, Moment, WindowState
 from ipyagent.journal.tokens import estimate_blocks, estimate_text

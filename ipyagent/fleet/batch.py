@@ -22,7 +22,7 @@ from ipyagent.assembly.requests import Options
 from ipyagent.assembly.wiring import endpoint_of, limits_of, model_of
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, Busy, ModelError, Unreachable
-from ipyagent.fleet.outcomes import Outcome, keep, kept, most_of, sealing
+from ipyagent.fleet.task import Outcome, keep, kept, most_of, sealing
 from ipyagent.journal.events import (
     Ending,
     ModelChosen,
@@ -53,7 +53,7 @@ from ipyagent.model.batches import (
 )
 from ipyagent.model.connect import Connections
 from ipyagent.model.prices import at_most, cost_of
-from ipyagent.model.reading import CUTTING
+from ipyagent.model.wire import CUTTING
 from ipyagent.nofollow import checked, names, reading, remove, write_atomically
 from ipyagent.project import Project
 from ipyagent.redaction import Redactor

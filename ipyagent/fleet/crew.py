@@ -17,8 +17,7 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.fleet.outcomes import Outcome
-from ipyagent.fleet.task import MapTask, run_task
+from ipyagent.fleet.task import MapTask, Outcome, run_task
 
 LOOK = 0.1
 """Seconds that one wait for a task takes at most: Ctrl-C is seen in between on every system."""

@@ -22,9 +22,7 @@ import msgspec
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.fleet.crew import TaskScheduler
-from ipyagent.fleet.outcomes import Outcome, kept, most_of, sealing
-from ipyagent.fleet.place import here
-from ipyagent.fleet.task import MapTask
+from ipyagent.fleet.task import MapTask, Outcome, here, kept, most_of, sealing
 from ipyagent.journal.events import Mode
 from ipyagent.kernel.dispatcher import interruption
 from ipyagent.nofollow import names, private_folder, reading, remove, write_atomically

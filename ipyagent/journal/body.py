@@ -2,35 +2,73 @@
 
 Appending is the ordinary way. Everything else is a recorded decision: thinking, pictures or results
 leave, a range is replaced, a replacement is taken back. Each gives the change in estimated tokens
-(None when everything must be estimated anew), so that a count never has to read it all again.
-"""
+(None when everything must be estimated anew), so that a count never has to read it all again."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from ipyagent.journal.admission import PICTURES, THINKING, result_blocks, text_block
-from ipyagent.journal.events import Block
-from ipyagent.journal.marks import Position
-from ipyagent.journal.open_calls import named
-from ipyagent.journal.rewriting import (
+from ipyagent.journal.blocks import (
+    PICTURES,
     REMOVED,
+    THINKING,
+    Position,
     Rewritten,
+    answered_in,
     appended_after,
+    calls_of,
     flatten,
     gather,
     joined,
     replace_range,
+    result_blocks,
     same_until,
     shared,
+    text_block,
 )
-from ipyagent.journal.server_tools import answered_in, calls_of
-from ipyagent.journal.spots import ToolResultRef, cleared_text
+from ipyagent.journal.events import Block, ServerEdited
+from ipyagent.journal.open_calls import named
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
+
+# ---- Where a tool result stands in the messages, and the word that stays when it is cleared.
+
+class ToolResultRef(msgspec.Struct, frozen=True):
+    """A tool result in the messages: whose it is and where. `came` is its block as it was put there; `cleared`
+    says that only a word of it is left, `stored` that it is a preview of a file, `kept` where the whole
+    of it is ("" when it is in the view or gone)."""
+
+    call: str
+    tool: str
+    event: int
+    message: int
+    block: int
+    came: dict[str, Any]
+    chars: int
+    is_error: bool = False
+    cleared: bool = False
+    stored: bool = False
+    kept: str = ""
+    weighed: int = -1
+    """`tokens` once they were asked for; a picture's are counted at once, so that it is not held for them."""
+
+    @property
+    def tokens(self) -> int:
+        """The estimate of the result. Estimating is most of what resuming a session costs, and few are asked for."""
+        if self.weighed < 0:
+            msgspec.structs.force_setattr(self, "weighed", estimate_block(self.came))
+        return self.weighed
+
+
+def cleared_text(spot: ToolResultRef, text: str, place: str, kept: str) -> str:
+    """What stands for a cleared result: it can still be found, in its own file or in that of all that went."""
+    where = f"; kept in {kept}" if kept and not spot.kept else ""
+    said = text.replace("{tool}", spot.tool).replace("{kept}", where)
+    return f"{said} The whole result is kept: {place}/{spot.kept}" if spot.kept else said
+
 
 NO_REQUEST = "(the session begins here)"
 TURN_OVER = "(this turn ended here)"
@@ -456,3 +494,59 @@ def _changes(messages: list[dict[str, Any]], sources: list[list[int]], made: Rew
         if made.messages[now + at] is not messages[end + at] or made.sources[now + at] != sources[end + at]:
             found.append(_Change(now + at, [messages[end + at]], [sources[end + at]]))
     return found
+
+
+# ---- What the server leaves out of a prompt by itself, as it was asked (`context_management`). It stands in the
+# messages all the same. The server says how many tokens went, not which: results go oldest first.
+
+_THINKING_EDIT = "clear_thinking"
+"""How the kind of edit begins that clears thinking; the others clear results."""
+
+
+class ServerClearedState(msgspec.Struct, frozen=True):
+    """Estimated tokens that are in no prompt any more: of results by their call, and of thinking."""
+
+    results: dict[str, int] = {}
+    thinking: int = 0
+    upto: int = 0
+    """The event of the newest batch of results that went; 0 when all are there."""
+
+    def after(self, event: ServerEdited, spots: Iterable[ToolResultRef], measure: float) -> ServerClearedState:
+        """The same after the server's word; `measure` is what an estimated token comes to at the server."""
+        rest = round(event.tokens / max(0.1, measure))
+        if event.edit.startswith(_THINKING_EDIT):
+            return msgspec.structs.replace(self, thinking=rest)
+        results: dict[str, int] = {}
+        for spot in spots:
+            if rest <= 0:
+                break
+            if not spot.cleared:
+                results[spot.call] = min(rest, spot.tokens)
+                rest -= results[spot.call]
+        return msgspec.structs.replace(self, results=results, upto=event.id if event.cleared else 0)
+
+    def without(self, calls: Iterable[str]) -> ServerClearedState:
+        """The same when these results have left the messages, too."""
+        gone = set(calls)
+        results = {call: tokens for call, tokens in self.results.items() if call not in gone}
+        return msgspec.structs.replace(self, results=results)
+
+    def and_again(self, earlier: ServerClearedState) -> ServerClearedState:
+        """The same when what stood at an earlier time stands again: the server leaves out of it what it left out."""
+        return ServerClearedState(
+            results={**earlier.results, **self.results},
+            thinking=max(earlier.thinking, self.thinking),
+            upto=max(earlier.upto, self.upto),
+        )
+
+    def of(self, blocks: Iterable[Block], weigh: Callable[[Block], int] = estimate_block) -> int:
+        """Estimated tokens of `blocks` that are left out."""
+        if not self.results and not self.thinking:
+            return 0
+        gone = thinking = 0
+        for block in blocks:
+            if block["type"] == "tool_result":
+                gone += self.results.get(block["tool_use_id"], 0)
+            elif self.thinking and block["type"] in THINKING:
+                thinking += weigh(block)
+        return gone + min(thinking, self.thinking)

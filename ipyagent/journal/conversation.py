@@ -7,8 +7,18 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ipyagent.journal.admission import THINKING, reply_block, request_blocks, text_block
-from ipyagent.journal.body import GO_ON, MessageList
+from ipyagent.journal.blocks import (
+    GOES_ON,
+    THINKING,
+    Position,
+    answered_in,
+    reply_block,
+    request_blocks,
+    sendable,
+    stopped,
+    text_block,
+)
+from ipyagent.journal.body import GO_ON, MessageList, ServerClearedState, ToolResultRef
 from ipyagent.journal.events import (
     AssistantMessage,
     Block,
@@ -19,14 +29,17 @@ from ipyagent.journal.events import (
     ToolReturned,
     UsageReported,
 )
-from ipyagent.journal.left_out import ServerClearedState
-from ipyagent.journal.marks import Position
 from ipyagent.journal.open_calls import NO_OUTPUT, OpenCalls
-from ipyagent.journal.server_tools import GOES_ON, answered_in, sendable, stopped
-from ipyagent.journal.spots import ToolResultRef
-from ipyagent.journal.tally import TokenCounter, Weighed
-from ipyagent.journal.tokens import estimate_block, estimate_blocks, unread_by_some
-from ipyagent.journal.weights import BlockTokenCache, blocks_read, summary_in
+from ipyagent.journal.tokens import (
+    BlockTokenCache,
+    TokenCounter,
+    Weighed,
+    blocks_read,
+    estimate_block,
+    estimate_blocks,
+    summary_in,
+    unread_by_some,
+)
 
 CUT_MARK = "[cut off here]"
 

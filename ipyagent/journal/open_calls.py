@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ipyagent.journal.admission import PICTURES, known_block, result_blocks, text_block
+from ipyagent.journal.blocks import PICTURES, known_block, result_blocks, text_block
 from ipyagent.journal.events import Block, ToolReturned
 from ipyagent.journal.tokens import estimate_blocks
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, assert_never
 
-from ipyagent.journal.admission import request_blocks, text_block
+from ipyagent.journal.blocks import flatten, marked, request_blocks, text_block
+from ipyagent.journal.body import ServerClearedState, ToolResultRef
 from ipyagent.journal.conversation import MessageLog
 from ipyagent.journal.events import (
     AssistantMessage,
@@ -61,12 +62,7 @@ from ipyagent.journal.events import (
     UsageReported,
     UserMessage,
 )
-from ipyagent.journal.left_out import ServerClearedState
-from ipyagent.journal.marks import marked
-from ipyagent.journal.rewriting import flatten
-from ipyagent.journal.spots import ToolResultRef
-from ipyagent.journal.tokens import Calibration, Count
-from ipyagent.journal.weights import SuffixTokens
+from ipyagent.journal.tokens import Calibration, Count, SuffixTokens
 
 
 class ContextView:

@@ -73,7 +73,7 @@ class Runs:
         error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
         if error is None or manager is None or not getattr(getattr(result, "info", None), "store_history", False):
             return
-        from ipyagent.kernel.failures import last_line  # loading needs it not
+        from ipyagent.kernel.rendering import last_line  # loading needs it not
 
         self.errors[len(manager.input_hist_raw) - 1] = last_line(error)
         while len(self.errors) > MOST_ERRORS:

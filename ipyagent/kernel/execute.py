@@ -21,9 +21,8 @@ from typing import Any, Protocol, TypeVar
 
 from ipyagent.journal.protocols import CellOutput, Execution, ObjectRef
 from ipyagent.kernel.displays import Displays, is_artist, open_figures, take_figures, watch_figures
-from ipyagent.kernel.failures import render_failure
 from ipyagent.kernel.output import OutputLog, Tapped, drain
-from ipyagent.kernel.rendering import TEXTUAL, has_display_options, is_bare, own_display_options
+from ipyagent.kernel.rendering import TEXTUAL, has_display_options, is_bare, own_display_options, render_failure
 
 # ---- While agent code runs, what it prints and displays comes here; afterwards everything is as it was. Patches
 # are put on instances (streams, publisher, shell), never on classes, and are taken off in reverse order whatever

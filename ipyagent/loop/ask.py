@@ -1,14 +1,20 @@
 """One reply of the model: every piece is journalled before it is shown, whatever the stream does.
 
 Mends what can be mended without losing anything: refused thinking signatures and images leave the
-view by a recorded decision, a stream that broke in mid-reply is asked to go on, each once.
-"""
+view by a recorded decision, a stream that broke in mid-reply is asked to go on, each once."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import platform
 import re
-from contextlib import aclosing
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -22,6 +28,7 @@ from ipyagent.errors import (
     UnknownModel,
     WindowTooSmall,
 )
+from ipyagent.journal.blocks import is_result
 from ipyagent.journal.events import (
     AssistantMessage,
     Block,
@@ -33,10 +40,12 @@ from ipyagent.journal.events import (
     Streamed,
     SystemReminder,
     ThinkingDropped,
+    Usage,
     UsageReported,
 )
 from ipyagent.journal.journal import clean, clean_json
 from ipyagent.journal.protocols import (
+    ModelEvent,
     ModelReply,
     Request,
     ResponseStarted,
@@ -45,13 +54,128 @@ from ipyagent.journal.protocols import (
     ThinkingDelta,
     ToolDelta,
 )
-from ipyagent.journal.server_tools import is_result
 from ipyagent.journal.tokens import Count, estimate_blocks, estimate_text
-from ipyagent.loop.bug_report import write_report
-from ipyagent.loop.metering import RequestMeter
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import cost_of
+from ipyagent.nofollow import names, remove, write_atomically
+from ipyagent.redaction import mask, mask_named
+from ipyagent.redaction.names import name_strength
 from ipyagent.redaction.stream import Stream
+from ipyagent.version import __version__
+
+# ---- What a request costs although its answer never comes whole: it was stopped, or the stream broke. The provider
+# bills the prompt once it has begun to answer, and what it wrote until the connection closed.
+
+CHARS = 3
+"""Characters of a call's JSON a token: rough, for their number is all that is known of it."""
+
+
+class RequestMeter:
+    """Follows one request."""
+
+    def __init__(self) -> None:
+        self._began: Usage | None = None
+        self._texts: list[str] = []
+        self._searches = 0
+        self._calls = [0]
+        """Characters of the calls, the one that is being written last."""
+
+    def __repr__(self) -> str:
+        return f"<RequestMeter {self.usage}>"
+
+    def take(self, event: ModelEvent) -> None:
+        """The next event of the stream."""
+        match event:
+            case ResponseStarted(usage):
+                self._began, self._texts, self._calls, self._searches = usage, [], [0], 0
+            case TextDelta(text) | ThinkingDelta(text):
+                self._texts.append(text)
+            case ToolDelta(name, chars, server, begins):
+                self._searches += server and begins and name == "web_search"
+                if chars < self._calls[-1]:
+                    self._calls.append(0)
+                self._calls[-1] = chars
+            case _:
+                pass
+
+    @property
+    def usage(self) -> Usage | None:
+        """What was counted at the beginning, `output` estimated from what has come; None: nothing had begun."""
+        if self._began is None:
+            return None
+        wrote = estimate_text("".join(self._texts)) + sum(self._calls) // CHARS
+        output, searches = max(self._began.output, wrote), max(self._began.searches, self._searches)
+        return msgspec.structs.replace(self._began, output=output, searches=searches)
+
+
+# ---- What a maintainer needs of a request that the server refused, without what nobody else may see.
+
+PACKAGES = ("anthropic", "httpx2", "ipykernel", "ipython", "ipywidgets", "jupyterlab", "msgspec")
+LONGEST_DATA = 200
+"""Characters of base64 that are kept of a picture or document."""
+MOST_REPORTS = 5
+"""Of a session: what fails again and again fails in the same way, and a report has a whole request."""
+_NAME = re.compile(r"bug-report-(\d{1,12})\.json")
+
+
+def write_report(
+    folder: Path, number: int, what: str, request: Request | None = None, environ: Mapping[str, str] = os.environ
+) -> str:
+    """Write `bug-report-<number>.json` beside the transcript; the half sentence that names it."""
+    held = [value for name, value in environ.items() if name_strength(name) and len(value) >= 8]
+    report = {
+        "what": what,
+        "versions": {"ipyagent": __version__, "python": platform.python_version(), **_versions()},
+        "system": f"{platform.system()} {platform.machine()}",
+        "request": None if request is None else msgspec.to_builtins(request),
+    }
+    path = folder / f"bug-report-{number}.json"
+    text = json.dumps(_bare(report, sorted(held, key=len, reverse=True)), ensure_ascii=False, indent=1)
+    try:
+        write_atomically(path, f"{text}\n".encode("utf-8", "replace"), make=False)
+    except OSError as problem:
+        return f"no bug report could be written to {path}: {problem.strerror}"
+    for old in _reports(folder)[:-MOST_REPORTS]:
+        with suppress(OSError):
+            remove(folder / old)
+    return f"for a bug report, without secrets: {path}"
+
+
+def _reports(folder: Path) -> list[str]:
+    """Their names in a folder, oldest first."""
+    found = {name: int(match[1]) for name in names(folder) if (match := _NAME.fullmatch(name))}
+    return sorted(found, key=lambda name: found[name])
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue  # an extra that is not installed here
+    return found
+
+
+def _bare(value: Any, held: list[str], name: str = "") -> Any:
+    """The value with secrets masked and long data shortened."""
+    match value:
+        case str():
+            for secret in held:
+                value = value.replace(secret, "[masked]")
+            return mask_named(name, value) if name not in ("text", "thinking", "code") else mask(value)
+        case {"type": "base64", "data": str(data)} if len(data) > LONGEST_DATA:
+            return {**value, "data": f"{data[:LONGEST_DATA]}… [{len(data):,} characters]"}
+        case {"type": "thinking", "signature": str(signature)}:
+            thought = _bare(value.get("thinking"), held, "thinking")
+            return {**value, "thinking": thought, "signature": f"[{len(signature)} characters]"}
+        case dict():
+            return {key: _bare(inner, held, str(key)) for key, inner in value.items()}
+        case list() | tuple():
+            return [_bare(inner, held, name) for inner in value]
+        case _:
+            return value
+
 
 BATCH_SECONDS = 0.04
 """25 pieces a second: front-ends keep up with 20-30 updates a second, not with one a token."""

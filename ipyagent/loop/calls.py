@@ -1,22 +1,26 @@
 """The tool calls of one reply: checked, allowed, run, each with exactly one result.
 
 Calls that only read run side by side; a call that may change something runs alone, in its place.
-A call is on the disk before it runs, its result before anybody sees it.
-"""
+A call is on the disk before it runs, its result before anybody sees it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import time
 import traceback
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from difflib import get_close_matches
-from itertools import groupby
+from itertools import groupby, islice
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ipyagent.context.store_results import FullResult, StoredResult, is_large, store, store_results, text_of
+from ipyagent.context.thresholds import message_chars
 from ipyagent.errors import AgentError, JournalError, SettingError, ToolFailure, UsageError
 from ipyagent.journal.events import (
     Block,
@@ -24,19 +28,263 @@ from ipyagent.journal.events import (
     PermissionAnswered,
     PermissionAsked,
     Streamed,
+    SystemReminder,
     ToolCalled,
     ToolReturned,
 )
 from ipyagent.journal.journal import clean, clean_json
-from ipyagent.journal.protocols import REPLY, ModelReply, PermissionAnswer, Tool, ToolOutput, Workspace
-from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.journal.protocols import REPLY, ModelReply, ObjectRef, PermissionAnswer, Tool, ToolOutput, Workspace
+from ipyagent.journal.tokens import estimate_blocks, estimate_text
+from ipyagent.kernel.variables import preview
 from ipyagent.loop.hooks import hooks
-from ipyagent.loop.keeping import hidden, kept
-from ipyagent.loop.missteps import Missteps
 from ipyagent.loop.permissions import Ask, Deny, digest_of
+from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Session
+from ipyagent.model.endpoint import own_keys
+from ipyagent.redaction import Redactor
 from ipyagent.redaction.stream import Stream
-from ipyagent.tools.answers import capped
+from ipyagent.tools.answers import capped, plain
+
+# ---- What reaches the model of a result: all of it, or a preview of what is kept in a file. The file comes first,
+# then the event that names it, then the result itself. When the disk fails, or the layer is off, the result is cut
+# as it was before there were files.
+
+def place_of(folder: Path, workspace: Workspace) -> str:
+    """A session's folder as tools, code and shell name it: relative to the notebook's folder."""
+    try:
+        return Path(os.path.relpath(folder, workspace.folder)).as_posix()
+    except ValueError:  # another drive
+        return folder.as_posix()
+
+
+def hidden(text: str) -> str:
+    """The text without the model's own key, which code can print as it likes."""
+    for key in own_keys():
+        text = text.replace(key, "[key]")
+    return text
+
+
+async def kept(
+    session: Session, call: Block, output: ToolOutput, workspace: Workspace, redact: Redactor
+) -> StoredResult:
+    """The blocks that the model gets of a call's output, and what the person gets; what is stored is journalled.
+
+    A stop meanwhile does not lose the result: the cancellation comes at the caller's next await.
+    """
+    blocks = without_secrets((_without_keys(block) for block in output.blocks), redact)
+    if not session.setting(f"layer_{store_results.name}"):
+        return StoredResult(blocks)
+    own = getattr(session.tools.get(str(call["name"])), "store_chars", None)
+    limit = int(own) if own is not None else workspace.limit("store_chars")
+    live = output.live
+    raw = _raw(live)
+    raw = None if raw is None else redact.raw(raw)
+    if not is_large(blocks, limit) and (raw is None or len(raw) <= limit):
+        return StoredResult(blocks)
+    if live is not None and live.alone and type(live.value) is str:  # its text, not its repr
+        given = capped(plain(clean(live.value)), workspace.limit("tool_output_chars"))
+        text = redact(hidden(given))
+        blocks = ({"type": "text", "text": text}, *(block for block in blocks if block["type"] != "text"))
+    bound = workspace.limit("tool_output_chars")
+    if sum(len(block["text"]) for block in blocks if block["type"] == "text") > bound:
+        text = capped(text_of(blocks), bound)
+        blocks = ({"type": "text", "text": text}, *(block for block in blocks if block["type"] != "text"))
+    whole = FullResult(call=str(call["id"]), blocks=blocks, raw=raw)
+    most = workspace.limit("preview_chars")
+    if live is not None:
+        handle, look = await _held(session, whole.call, live, most, workspace)
+        look = redact(hidden(clean(look)))
+        whole = msgspec.structs.replace(whole, handle=handle, look=look, alone=live.alone)
+    try:
+        folder = session.journal.folder
+        stored = store(whole, folder=folder, place=place_of(folder, workspace), limit=limit, preview=most)
+    except (OSError, ValueError) as problem:
+        reason = (problem.strerror if isinstance(problem, OSError) else None) or problem
+        why = f"a result could not be kept in a file ({reason}): it is cut"
+        session.record(LayerFailed(layer=store_results.name, why=why))
+        most = message_chars(int(session.setting("tool_output_chars")), session.info.window)
+        return StoredResult(tuple(_cut(block, most) for block in blocks))
+    for event in stored.events:
+        session.record(event)
+    return stored
+
+
+async def _held(session: Session, call: str, live: ObjectRef, most: int, workspace: Workspace) -> tuple[str, str]:
+    """The object's handle and what it looks like, read on the thread that owns it."""
+    hold: Callable[[str, Any], str] | None = session.hold
+
+    def on_main() -> tuple[str, str]:
+        handle = hold(call, live.value) if hold is not None else ""
+        text = type(live.value) is str
+        return handle, "" if text else preview(live.value, limit=most)
+
+    try:
+        found: tuple[str, str] = await workspace.on_main(on_main)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # delivered again once the result is journalled
+            task.uncancel()
+            task.cancel()
+        return "", ""
+    return found
+
+
+def _raw(live: ObjectRef | None) -> bytes | None:
+    """The bytes that a result is, without the model's own key."""
+    if live is None or not live.alone or type(live.value) not in (bytes, bytearray):
+        return None
+    data = bytes(live.value)
+    for key in own_keys():
+        data = data.replace(key.encode(), b"[key]")
+    return data
+
+
+def _without_keys(block: Block) -> Block:
+    return {**block, "text": hidden(block["text"])} if block["type"] == "text" else block
+
+
+def _cut(block: Block, limit: int) -> Block:
+    return {**block, "text": capped(block["text"], limit)} if block["type"] == "text" else block
+
+
+# ---- What a model does wrong without noticing: the same failing call again and again, a tool call written as text,
+# thinking that its server leaves in the answer. It is said, to the model and to the user; nothing is run for it.
+# The written forms are those of the chat templates of open models and of calls that leaked into text elsewhere:
+# Hermes, Qwen and GLM (`<tool_call>`), Llama (`<|python_tag|>`, `<function=…>`), Mistral (`[TOOL_CALLS]`),
+# DeepSeek, Kimi, Granite, gpt-oss, Gemma (`tool_code`), ReAct, and our own wire's `<invoke name=…>`.
+
+NOTICED, MOST_SAME = 3, 6
+"""Times that a call fails in the same way in one turn before the model is told, and before the turn ends."""
+SAME_FAILURE = (
+    "[This very call has failed {count} times in this turn with the same error. Do not repeat it unchanged: change its "
+    "arguments, take another way, or tell the user what stands in the way.]"
+)
+WRITTEN = (
+    "Your last reply has a tool call written as text ({form}); nothing was run. To run it, make a real tool call. If "
+    "it was meant as text, finish your answer."
+)
+_NEAR, _MOST_MARKS = 2_000, 50
+"""Characters behind a mark in which the tool's name must stand, and marks that are looked at."""
+_MARKS = re.compile(
+    r"</?tool_calls?>|<tool_use>|<function_calls>|<invoke name=|<function(?:=| name=)|<call:|<minimax:tool_call>"
+    r"|\[TOOL_CALLS\]|<\|python_tag\|>|<\|tool_call(?:_start|_begin|s_section_begin)?\|>|<\|START_ACTION\|>"
+    r"|<[|｜]tool[_▁]calls?[_▁]begin[|｜]>|<｜DSML｜|<\|channel\|>commentary to=|```(?:tool_code|tool_call)\b"
+    r"|^Action:|^\[(?=\w+\()",
+    re.MULTILINE,
+)
+_OBJECT = re.compile(
+    r'"(?:name|tool|tool_name|function|function_name|action|recipient_name)"\s*:\s*(?:\{\s*"name"\s*:\s*)?"([\w.-]{1,64})"'
+)
+_GIVEN = re.compile(r'"(?:arguments|parameters|input|args|tool_input|tool_args|action_input)"\s*:')
+_FENCED = re.compile(r"^```(?:json[c5]?|tool\w*|xml|)[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_INLINE = re.compile(r"(?<!`)`[^`\n]+`(?!`)")
+_THINK = re.compile(
+    r"^[ \t]*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)|\A(?:(?!<think>|`).)*?</think>[ \t]*$",
+    re.DOTALL | re.MULTILINE,
+)
+"""Some templates open it in the prompt, so that only its end is in the reply."""
+_VARIES = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
+
+
+class Missteps:
+    """Those of one turn."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, tuple[str, int, int]] = {}
+        """By call: the failure, how often, and in which message last."""
+        self.messages = 0
+        """Messages with calls so far: what fails twice in one message counts once, the model has not seen it yet."""
+        self._reminded = False
+        self.stuck = ""
+        """Why the turn is to end ("" while it need not)."""
+
+    def returned(self, call: Block, blocks: Iterable[Block], *, is_error: bool) -> str:
+        """Take in a call's result; what is to be said to the model with it, "" for nothing."""
+        key = json.dumps([call["name"], call["input"]], sort_keys=True, default=str)
+        if not is_error:
+            self._failed.pop(key, None)
+            return ""
+        failure = _VARIES.sub("#", _text(blocks))
+        before, count, seen = self._failed.get(key, ("", 0, 0))
+        if failure == before and seen == self.messages:
+            return ""
+        count = count + 1 if failure == before else 1
+        self._failed[key] = (failure, count, self.messages)
+        if count >= MOST_SAME:
+            self.stuck = (
+                f"{call['name']} failed {count} times with the same input and the same error; tell it what to do, or "
+                "`continue` in a %%agent cell to let it try again"
+            )
+        return SAME_FAILURE.format(count=count) if count == NOTICED else ""
+
+    def reminded(self, session: Session, reply: ModelReply) -> bool:
+        """Say what is wrong with a reply without calls; whether the model is to be asked again, once a turn."""
+        text = _text(reply.said.blocks)
+        thought = _THINK.search(text)
+        if thought is not None and thought.group().strip() and "think" not in session.told:
+            session.told.add("think")
+            why = "The model's thinking came as text of its answer (<think>): its server does not separate the two."
+            session.record(LayerFailed(layer="reply", why=f"{why} A reasoning parser there would"))
+        form = written_call(text, session.tools)
+        if not form:
+            return False
+        if self._reminded:
+            why = f"The model wrote a tool call as text again ({form}); nothing was run"
+            session.record(LayerFailed(layer="reply", why=f"{why}: choose a model or server that makes tool calls"))
+            return False
+        self._reminded = True
+        note = WRITTEN.format(form=form)
+        why = f"The model wrote a tool call as text ({form}); nothing was run, asking for a real call"
+        session.record(SystemReminder(text=note, why=why, tokens=estimate_text(note)))
+        return True
+
+
+def written_call(text: str, names: Collection[str]) -> str:
+    """The form in which a text holds a call of one of these tools ("<tool_call>", "JSON"); "" when it holds none.
+    What is quoted in a line, or stands in a fence of code, is no call."""
+    text = _THINK.sub("", text)
+    bare = _INLINE.sub("", text)
+    objects = [match.group(1) for match in _FENCED.finditer(bare)]
+    if bare.lstrip().startswith(("{", "[")):
+        objects.append(bare)
+    outside = re.sub(r"^```(?!tool_c)[^\n]*\n.*?(?:^```|\Z)", "", bare, flags=re.DOTALL | re.MULTILINE)
+    for source in (outside, *(one for one in objects if one.lstrip().startswith("<"))):
+        for mark in islice(_MARKS.finditer(source), _MOST_MARKS):
+            near = source[mark.end() : mark.end() + _NEAR]
+            form: str = mark.group()
+            match form:
+                case "<|python_tag|>":  # there may be bare code behind it
+                    meant = True
+                case "[":
+                    form, meant = "a list", any(near.startswith(f"{name}(") for name in names)
+                case "Action:":
+                    meant = "\nAction Input:" in near and near.split("\n")[0].strip() in names
+                case _:
+                    meant = any(_named(near, name) for name in names)
+            if meant:
+                return form.strip("` =").removesuffix(" name")
+    for one in objects:
+        found = _OBJECT.search(one)
+        if found is not None and found.group(1) in names and _GIVEN.search(one):
+            return "JSON"
+    return ""
+
+
+def _named(near: str, name: str) -> bool:
+    at = near.find(name)
+    before, behind = near[at - 1 : at] if at > 0 else "", near[at + len(name) : at + len(name) + 1]
+    return at >= 0 and not (before.isalnum() or before == "_" or behind.isalnum() or behind == "_")
+
+
+def is_empty(blocks: tuple[Block, ...]) -> bool:
+    """Whether a reply has nothing to read: no text beside thinking, whether as blocks or as text."""
+    rest = [block for block in blocks if block["type"] not in ("thinking", "redacted_thinking")]
+    return all(block["type"] == "text" and not _THINK.sub("", str(block["text"])).strip() for block in rest)
+
+
+def _text(blocks: Iterable[Block]) -> str:
+    return "\n".join(str(block.get("text", "")) for block in blocks if block["type"] == "text")
+
 
 RESULT_BLOCKS = ("text", "image", "document")
 """Kinds of blocks that a tool result may hold; anything else becomes text."""

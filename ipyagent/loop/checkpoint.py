@@ -25,8 +25,7 @@ import msgspec
 
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import Event, ModelChosen, Streamed, ThinkingDropped
-from ipyagent.journal.journal import TRANSCRIPT
-from ipyagent.journal.lines import Problem, Start
+from ipyagent.journal.journal import TRANSCRIPT, Problem, Start
 from ipyagent.journal.view import ContextView
 from ipyagent.loop.cache_watch import CacheWatch
 from ipyagent.loop.history import Folded, SessionState

@@ -16,15 +16,14 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ipyagent.context.gaps import shortened
+from ipyagent.context.summarize import shortened
 from ipyagent.errors import ModelError, PromptTooLong, ToolFailure
-from ipyagent.journal.admission import text_block
+from ipyagent.journal.blocks import mark_for, text_block
 from ipyagent.journal.events import Block, ForkEnded, Usage
-from ipyagent.journal.marks import mark_for
 from ipyagent.journal.protocols import REPLY, Forked, ForkOrder, Model, ModelReply, Request, RetryWait, Workspace
 from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.loop.ask import RequestMeter
 from ipyagent.loop.cache_watch import SECONDS
-from ipyagent.loop.metering import RequestMeter
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import at_most, cost_of

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from ipyagent.context.server_edits import CLEAR_RESULTS
-from ipyagent.context.server_edits import NAME as EDITS
+from ipyagent.context.clear_results import CLEAR_RESULTS
+from ipyagent.context.clear_results import SERVER_LAYER as EDITS
 from ipyagent.journal.events import (
     AssistantMessage,
     CacheBroken,

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ipyagent.journal.blocks import is_result
 from ipyagent.journal.events import (
     AssistantMessage,
     Block,
@@ -29,7 +30,6 @@ from ipyagent.journal.events import (
     TurnsRemoved,
     UserMessage,
 )
-from ipyagent.journal.server_tools import is_result
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.redaction import Redactor
 

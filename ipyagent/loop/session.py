@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ipyagent.context.clear_results import CLEAR_THINKING, clearing_edits, server_asked
 from ipyagent.context.server_compaction import compaction_edit
-from ipyagent.context.server_edits import CLEAR_THINKING, clearing_edits, server_asked
 from ipyagent.errors import JournalError, ModelError
 from ipyagent.journal.conversation import CUT_MARK
 from ipyagent.journal.events import (
@@ -28,8 +28,7 @@ from ipyagent.journal.events import (
     ToolReturned,
     TurnEnded,
 )
-from ipyagent.journal.journal import Journal, Problem, clean
-from ipyagent.journal.lines import Start
+from ipyagent.journal.journal import Journal, Problem, Start, clean
 from ipyagent.journal.open_calls import CUT_OFF, NOT_RUN
 from ipyagent.journal.protocols import Model, ModelInfo, Rates, Surface, Tool, TurnStatus, WindowState, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text

@@ -38,9 +38,8 @@ from ipyagent.memory.provenance import (
     worst,
 )
 from ipyagent.memory.quotation import MOST_KEPT, Evidence, Quote, Typed
-from ipyagent.memory.scan import CLAIMED, Memory
+from ipyagent.memory.scan import BETWEEN, CLAIMED, KEPT, Memory, Records, described, renamed_header, said_words, word_of
 from ipyagent.memory.staging import Merged
-from ipyagent.memory.texts import BETWEEN, KEPT, Records, described, renamed_header, said_words, word_of
 from ipyagent.redaction import find_secrets, refusal
 
 KINDS = ("user", "feedback", "project", "reference")

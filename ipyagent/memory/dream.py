@@ -18,9 +18,9 @@ from typing import Literal
 import msgspec
 
 from ipyagent.journal.events import AssistantMessage, Event, MemorySaved, ToolCalled, UsageReported
-from ipyagent.memory.dream_lock import DreamLock
 from ipyagent.memory.dream_record import DreamChange
 from ipyagent.memory.extract import Listed, manifest
+from ipyagent.memory.guard import DreamLock
 from ipyagent.memory.index import MOST_LINES
 from ipyagent.memory.staging import deleted_share
 

@@ -14,9 +14,8 @@ import msgspec
 from ipyagent.errors import MemoryRefused, UsageError
 from ipyagent.memory.confined import SandboxedDir
 from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.history import HISTORY, NEW
+from ipyagent.memory.history import HISTORY, NEW, SNAPSHOTS
 from ipyagent.memory.names import INDEX, SUFFIX
-from ipyagent.memory.snapshots import SNAPSHOTS
 
 DREAMS = f"{HISTORY}/dreams"
 RECORD = f"{DREAMS}/last.json"

@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from ipyagent.journal.blocks import searches_in
 from ipyagent.journal.events import (
     AssistantMessage,
     Block,
@@ -32,7 +33,6 @@ from ipyagent.journal.events import (
     Usage,
     UserMessage,
 )
-from ipyagent.journal.server_tools import searches_in
 from ipyagent.journal.tokens import estimate_text
 
 PURPOSE = "extraction"

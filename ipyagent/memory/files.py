@@ -17,16 +17,27 @@ import msgspec
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.headers import decoded
+from ipyagent.memory import history
 from ipyagent.memory import index as lines
-from ipyagent.memory import snapshots
 from ipyagent.memory.confined import SandboxedDir
-from ipyagent.memory.entries import merged
 from ipyagent.memory.guard import ALL, SECONDS, StoreLock
 from ipyagent.memory.history import HISTORY, NEW, MemoryHistory, Version
-from ipyagent.memory.index import IndexFinding
+from ipyagent.memory.index import IndexFinding, merged
 from ipyagent.memory.names import INDEX, ROOT, SUFFIX, checked_name, same_name
-from ipyagent.memory.scan import CLAIMED, LARGE, Memory, Scan, is_conflicted, memory_of
-from ipyagent.memory.texts import Text, digest_of, encoded, readable, said_below, text_in
+from ipyagent.memory.scan import (
+    CLAIMED,
+    LARGE,
+    Memory,
+    Scan,
+    Text,
+    digest_of,
+    encoded,
+    is_conflicted,
+    memory_of,
+    readable,
+    said_below,
+    text_in,
+)
 
 __all__ = ["Memory", "MemoryStore", "Text", "Version", "WriteResult"]
 
@@ -277,13 +288,13 @@ class MemoryStore:
     def snapshot(self) -> Path:
         """A copy of the whole directory, byte for byte; the last 5 are kept."""
         with self.lock():
-            return snapshots.take(self._files)
+            return history.take(self._files)
 
     def put_back(self, snapshot: Path, *, by: str = "user") -> Path:
         """Make the directory what it was, byte for byte; returns the snapshot taken before, which undoes this."""
         with self.lock():
             before = self.snapshot()
-            copy = snapshots.inside(self._files, snapshot)
+            copy = history.inside(self._files, snapshot)
             wanted = {name.removeprefix(f"{copy}/"): status for name, status in self._files.walk(copy)}
             self._guard.begin(ALL)
             for name, _ in list(self._files.walk()):

@@ -20,6 +20,7 @@ import msgspec
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.headers import read_headed
+from ipyagent.journal.blocks import texts_of
 from ipyagent.journal.events import (
     AssistantMessage,
     Event,
@@ -29,7 +30,6 @@ from ipyagent.journal.events import (
     ToolReturned,
     UserMessage,
 )
-from ipyagent.journal.server_tools import texts_of
 from ipyagent.memory.concepts import Passages, bare, dates, is_idea, shared, weighty
 from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.quotation import NEGATIONS, Evidence, Quote, Typed, Words, is_negated, tokens

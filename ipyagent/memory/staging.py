@@ -42,7 +42,7 @@ from ipyagent.memory.history import NEW
 from ipyagent.memory.names import INDEX, SUFFIX
 from ipyagent.memory.provenance import ProvenanceIndex, ProvenanceLabel, added, parts, restates, worst
 from ipyagent.memory.quotation import Quote, Typed
-from ipyagent.memory.texts import word_of
+from ipyagent.memory.scan import word_of
 
 _COPY = re.compile(r"[0-9a-f]{12}")
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from ipyagent.errors import JournalError
+from ipyagent.journal.blocks import searches_in
 from ipyagent.journal.events import (
     AssistantMessage,
     Compacted,
@@ -32,7 +33,6 @@ from ipyagent.journal.events import (
     UserMessage,
 )
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.journal.server_tools import searches_in
 from ipyagent.memory.fulltext import SUFFIXES
 from ipyagent.memory.quotation import Typed, tokens
 from ipyagent.memory.words import content_words, words

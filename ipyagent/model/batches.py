@@ -17,8 +17,7 @@ from ipyagent.errors import ModelError, UnknownModel
 from ipyagent.journal.protocols import ModelInfo, ModelReply, Request
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.prices import cost_of
-from ipyagent.model.reading import StreamParser
-from ipyagent.model.request_body import body_of
+from ipyagent.model.wire import StreamParser, body_of
 
 MOST_REQUESTS = 10_000
 MOST_BYTES = 100_000_000

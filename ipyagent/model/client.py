@@ -19,7 +19,15 @@ import msgspec
 
 from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, PromptTooLong, SettingError, Unreachable
 from ipyagent.journal.protocols import ModelEvent, ModelInfo, ModelReply, Request, RetryWait
-from ipyagent.model.capabilities import LONG_BETA, WHOLE_THINKING, Capabilities, resolve, split_suffix
+from ipyagent.model.capabilities import (
+    LONG_BETA,
+    WHOLE_THINKING,
+    Capabilities,
+    is_declared,
+    resolve,
+    split_suffix,
+    version_of,
+)
 from ipyagent.model.endpoint import (
     BAD_KEY,
     BASE_URL,
@@ -43,9 +51,7 @@ from ipyagent.model.failures import (
     words_of,
 )
 from ipyagent.model.models_api import ModelsApi
-from ipyagent.model.reading import StreamParser, events_of
-from ipyagent.model.request_body import body_of, has_marks
-from ipyagent.model.server_tools import is_declared, version_of
+from ipyagent.model.wire import StreamParser, body_of, events_of, has_marks
 from ipyagent.redaction import without_keys
 
 if TYPE_CHECKING:

@@ -12,10 +12,8 @@ from urllib.parse import quote
 import msgspec
 
 from ipyagent.journal.protocols import ModelInfo
-from ipyagent.model.capabilities import DEFAULT_WINDOW, LEAST_WINDOW, MODELS_API, Capabilities
-from ipyagent.model.compaction import COMPACT_EDIT
+from ipyagent.model.capabilities import COMPACT_EDIT, DEFAULT_WINDOW, LEAST_WINDOW, MODELS_API, VERSIONS, Capabilities
 from ipyagent.model.prices import told_prices
-from ipyagent.model.server_tools import VERSIONS
 
 if TYPE_CHECKING:
     import anthropic

@@ -35,7 +35,8 @@ from ipyagent.redaction.names import (
     places_of,
     secret_variables,
 )
-from ipyagent.redaction.tables import grid_secrets, table_secrets
+from ipyagent.redaction.nested_tables import grid_secrets
+from ipyagent.redaction.tables import table_secrets
 
 
 def secrets_in(text: str, *, environ: Mapping[str, str] = os.environ) -> list[tuple[str, int, int]]:

@@ -8,7 +8,8 @@ import time
 from ipyagent.redaction import ARTICLE, Redactor, apart, replaced, secrets_in
 from ipyagent.redaction.keys import ANYWHERE, FORMATS, begins_here
 from ipyagent.redaction.names import OF_A_USER, inside, name_places, places_of
-from ipyagent.redaction.tables import Grids, grid_secrets, open_group, opens_beside, table_secrets
+from ipyagent.redaction.nested_tables import grid_secrets
+from ipyagent.redaction.tables import Grids, open_group, opens_beside, table_secrets
 
 HELD = 20_000
 """Characters that are held back at most."""

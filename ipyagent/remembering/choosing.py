@@ -21,25 +21,28 @@ from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, JournalError, ModelError, NoSuchPath, UnknownModel
 from ipyagent.journal.events import ForkEnded, Usage
 from ipyagent.journal.protocols import Model, ModelReply, Request
-from ipyagent.loop.metering import RequestMeter
+from ipyagent.loop.ask import RequestMeter
 from ipyagent.loop.session import Session
-from ipyagent.memory import embeddings
-from ipyagent.memory.embeddings import Embedder
+from ipyagent.memory import fulltext
 from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.fulltext import FullText
-from ipyagent.memory.ranking import CANDIDATES, Ranked, RankedFolder, rank, surely
-from ipyagent.memory.recall import RecalledMemories
-from ipyagent.memory.scan import PART, Memory
-from ipyagent.memory.selector import (
+from ipyagent.memory.fulltext import Embedder, FullText
+from ipyagent.memory.ranking import (
+    CANDIDATES,
     CHECK_SCHEMA,
     CHECK_TOKENS,
     MOST_TOKENS,
     SCHEMA,
+    Ranked,
+    RankedFolder,
     check_directive,
     chosen,
     directive,
     goes_beyond,
+    rank,
+    surely,
 )
+from ipyagent.memory.recall import RecalledMemories
+from ipyagent.memory.scan import PART, Memory
 from ipyagent.model.connect import LOCAL, PRACTICE, Connections
 from ipyagent.model.prices import at_most, cost_of
 
@@ -114,7 +117,7 @@ class MemorySelector:
         with self._one_look:
             stores = self.stores()
             listed = {scope: store.glance() for scope, store in stores.items()}
-            embedder = embeddings.load() if patient and any(listed.values()) else embeddings.loaded()
+            embedder = fulltext.load() if patient and any(listed.values()) else fulltext.loaded()
             ranked = self._ranked(stores, listed, request, embedder)
             stale = {
                 scope for scope, store in stores.items()
@@ -161,7 +164,7 @@ class MemorySelector:
         with suppress(AgentError, OSError, sqlite3.Error):  # the next request meets it again, and says so
             if (self._many or 0) > PART:
                 await asyncio.to_thread(lambda: [store.list() for store in self.stores().values()])
-            if embeddings.available() and embeddings.loaded() is None:
+            if fulltext.available() and fulltext.loaded() is None:
                 await asyncio.to_thread(self.ranked, "ready", patient=True)
 
     # ------------------------------------------------------------------ choosing

@@ -1,8 +1,7 @@
 """One dream from the lock to its end: a session of its own on a copy of the memories, then the commit.
 
 Nothing reaches the memories before the commit, and whatever ends it sooner, an error, a stop, a limit, puts the
-time of the last consolidation back.
-"""
+time of the last consolidation back."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
-from ipyagent.assembly.listening import NullSurface
-from ipyagent.assembly.requests import Options
+from ipyagent.assembly.requests import NullSurface, Options
 from ipyagent.assembly.wiring import limits_of, state_of
 from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.errors import AgentError, MemoryRefused
@@ -41,6 +39,7 @@ from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.dream import (
     MOST_REPLIES,
     MOST_SECONDS,
+    PURPOSE,
     DreamProgress,
     advanced,
     held_because,
@@ -48,19 +47,77 @@ from ipyagent.memory.dream import (
     system,
     touched,
 )
-from ipyagent.memory.dream_lock import DreamLock, HeldLock
 from ipyagent.memory.dream_record import BY, DreamChange
-from ipyagent.memory.files import MemoryStore
+from ipyagent.memory.files import MemoryStore, WriteResult
+from ipyagent.memory.guard import DreamLock, HeldLock
 from ipyagent.memory.staging import Committed, DreamWorkspace
 from ipyagent.memory.transcripts import CACHE, typed_in
 from ipyagent.model.client import AnthropicModel
 from ipyagent.project import DREAM
-from ipyagent.remembering.dream_desk import dream_tools
-from ipyagent.remembering.dream_words import done_line, saved_events, waiting_line
+from ipyagent.remembering.extraction_desk import dream_tools
 from ipyagent.version import __version__
 
 if TYPE_CHECKING:
     from ipyagent.assembly.workbench import SessionSetup
+
+
+# ---- What the user is told of a dream, in a line, and what it saved, as events.
+
+SHOWN = 6
+
+
+def saved_events(committed: Committed) -> list[MemorySaved]:
+    """What was committed, as events."""
+    made = []
+    for change, written in zip(committed.done, committed.written, strict=True):
+        made.append(_event(change, written))
+    return [event for event in made if event.change != "unchanged"]
+
+
+def _event(change: DreamChange, written: WriteResult) -> MemorySaved:
+    path = written.memory.path
+    old = f"{path[: -len(change.name)]}{change.old}" if change.old else ""
+    return MemorySaved(path=path, change=written.change, by=PURPOSE, old=old, revision=written.revision)
+
+
+def command(scope: str) -> str:
+    """The line that dreams of the memories of a scope."""
+    return "%memory dream" if scope == "project" else f"%memory dream --scope {scope}"
+
+
+def done_line(committed: Committed | None, scope: str = "project") -> str:
+    """What a dream did, in a line."""
+    if committed is None or not (committed.done or committed.kept):
+        return "all was in order, nothing changed"
+    kept = f"; saved meanwhile, so left as they are: {_few(list(committed.kept))}" if committed.kept else ""
+    if not committed.done:
+        return f"nothing changed{kept}"
+    return f"{counted(committed.done)}{kept}; undo: {command(scope)} --undo"
+
+
+def waiting_line(changes: tuple[DreamChange, ...], why: str, dry_run: bool, scope: str = "project") -> str:
+    """What a dream would do, and how it is done."""
+    reason = f" ({why})" if why else ""
+    yes = f"do it: {command(scope)} --accept"
+    if dry_run:
+        return f"would do: {counted(changes)}{reason}; {yes}"
+    return f"waits for your yes, {why}: {counted(changes)}; {yes}, or drop it: {command(scope)} --undo"
+
+
+def counted(changes: tuple[DreamChange, ...]) -> str:
+    """Changes by kind, with some of the names: "1 changed (a.md), 2 deleted (b.md, c.md)"."""
+    parts = []
+    for kind in ("created", "changed", "renamed", "deleted"):
+        names = [change.name for change in changes if change.kind == kind]
+        if names:
+            parts.append(f"{len(names)} {kind} ({_few(names)})")
+    return ", ".join(parts)
+
+
+def _few(names: list[str]) -> str:
+    shown = ", ".join(names[:SHOWN])
+    return f"{shown} …" if len(names) > SHOWN else shown
+
 
 T = TypeVar("T")
 ORDER_GIVEN = "(the memories are tidied)"

@@ -23,9 +23,9 @@ from ipyagent.journal.events import ForkEnded
 from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.loop.session import Session
 from ipyagent.memory.dream import DreamProgress, Gates
-from ipyagent.memory.dream_lock import DreamLock
 from ipyagent.memory.dream_record import waiting_in
 from ipyagent.memory.files import MemoryStore
+from ipyagent.memory.guard import DreamLock
 from ipyagent.memory.names import SCOPES
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import PRACTICE

@@ -20,8 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ipyagent.assembly.at_exit import at_exit
-from ipyagent.assembly.wiring import small_model_of
+from ipyagent.assembly.wiring import at_exit, small_model_of
 from ipyagent.errors import AgentError, JournalError, ModelError, NoSuchPath, UnknownModel
 from ipyagent.journal.events import Block, LayerDecision, LayerFailed, MemoryExtracted
 from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events

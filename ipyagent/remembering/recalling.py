@@ -21,8 +21,20 @@ from ipyagent.journal.events import LayerFailed, MemorySurfaced, Recalled
 from ipyagent.journal.protocols import Model, Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.session import Session
-from ipyagent.memory.freshness import NamedObject, StalenessLookup, facts, folders_of, look_up, named_in
-from ipyagent.memory.recall import RecalledMemories, RecallHit, days_between, excerpt, is_due, surfaced_text
+from ipyagent.memory.recall import (
+    NamedObject,
+    RecalledMemories,
+    RecallHit,
+    StalenessLookup,
+    days_between,
+    excerpt,
+    facts,
+    folders_of,
+    is_due,
+    look_up,
+    named_in,
+    surfaced_text,
+)
 from ipyagent.memory.scan import Memory, is_conflicted
 from ipyagent.model.connect import Connections
 from ipyagent.remembering.choosing import NAME, PATIENCE, Chosen, MemorySelector, record_if_open, tools_in_use

@@ -3,19 +3,248 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from ipyagent.errors import UsageError
-from ipyagent.journal.journal import TRANSCRIPT, Problem, read_events
-from ipyagent.journal.lines import clean_json
-from ipyagent.replay.claude_code import is_claude_code, read_claude_code
-from ipyagent.replay.own_sessions import read_own
-from ipyagent.replay.pi_sessions import is_pi, read_pi
-from ipyagent.replay.recording import Recording
+from ipyagent.journal.blocks import text_block
+from ipyagent.journal.events import (
+    AssistantMessage,
+    Block,
+    Compacted,
+    Event,
+    MemorySurfaced,
+    MessageReceived,
+    NotesWritten,
+    SystemPromptFrozen,
+    SystemReminder,
+    ToolReturned,
+    Usage,
+    UserMessage,
+)
+from ipyagent.journal.journal import TRANSCRIPT, Problem, clean_json, read_events
+from ipyagent.replay.metrics import usage_of
+from ipyagent.replay.recording import Collector, RecordedText, Recording, text_blocks
+
+# ---- Sessions of Claude Code: one JSON object a line; the one file that knows this format. Lines of type `user`
+# and `assistant` hold `message` as the Messages API has it; an assistant message is written as one line a block,
+# with the same `message.id`. `isSidechain` lines belong to sub-agents; `isMeta` lines are not what the user typed,
+# but the model was sent them. API errors were never part of the conversation, `isCompactSummary` lines replaced
+# what a replay still has; `summary`, `system`, `progress`, `file-history-snapshot` and the like say nothing to the
+# model. Of a conversation that branched (two lines with one `parentUuid`: the user went back), the branch of the
+# last line is read; lines that name no parent at all are read in the file's order. A file of `isSidechain` lines
+# alone is a sub-agent's own.
+
+_SAID = ("user", "assistant")
+_LINKS = ("uuid", "parentUuid", "logicalParentUuid")
+_FLAGS = ("isCompactSummary", "isApiErrorMessage")
+
+
+def is_claude_code(first: dict[str, Any]) -> bool:
+    """Whether a file whose first line is `first` is one of these."""
+    return bool({"sessionId", "parentUuid", "leafUuid", "messageId"} & first.keys())
+
+
+def read_claude_code(lines: Iterable[tuple[int, dict[str, Any]]]) -> Recording:
+    """The recording of numbered lines."""
+    collected = Collector("Claude Code")
+    every: list[tuple[int, dict[str, Any]]] = []
+    for number, line in lines:
+        if all(isinstance(line.get(name), str | None) for name in _LINKS):
+            every.append((number, line))
+        else:
+            collected.problems.append(f"line {number}: no place in the conversation can be told")
+    said = [line for _, line in every if line.get("type") in _SAID]
+    if said and all(line.get("isSidechain") for line in said):  # a sub-agent's own file
+        every = [(number, {**line, "isSidechain": False}) for number, line in every]
+    linked = any(line.get(name) for line in said for name in _LINKS[1:])
+    wanted = _branch([line for _, line in every]) if linked else {line.get("uuid") for line in said}  # in file order
+    for number, line in every:
+        message = line.get("message")
+        if line.get("isCompactSummary"):
+            collected.compacted()
+        if line.get("type") not in _SAID or any(line.get(flag) for flag in _FLAGS):
+            continue
+        if line.get("isSidechain"):
+            collected.left_out["lines of sub-agents"] += 1
+            continue
+        if line.get("uuid") and line["uuid"] not in wanted:
+            collected.left_out["lines of branches that were left"] += 1
+            continue
+        if not isinstance(message, dict):
+            collected.problems.append(f"line {number}: no message in it")
+            continue
+        collected.at(line.get("timestamp"))
+        content = message.get("content")
+        if line["type"] == "assistant":
+            collected.reply((block for block in _blocks(content) if isinstance(block, dict)), _message_id(line))
+            if isinstance(usage := message.get("usage"), dict):
+                collected.billed(usage_of(usage))
+            continue
+        for block in _blocks(content):
+            if isinstance(block, dict) and block.get("type") == "tool_result":
+                error = bool(block.get("is_error"))
+                collected.result(str(block.get("tool_use_id", "")), text_blocks(block.get("content")), is_error=error)
+        said = text_blocks(content)
+        words = "\n".join(block["text"] for block in said if block["type"] == "text")
+        collected.user(said, "" if line.get("isMeta") else words)
+    return collected.finished()
+
+
+def _blocks(content: Any) -> list[Any]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return content if isinstance(content, list) else []
+
+
+def _branch(lines: list[dict[str, Any]]) -> set[str]:
+    """The `uuid`s on the way from the last line back to the first. A parallel call's result hangs
+    on the line of its own call, and all lines of one message belong together: siblings that are part
+    of the same message, and results of its calls, are on the way as well."""
+    main = [line for line in lines if line.get("uuid") and not line.get("isSidechain")]
+    parents = {line["uuid"]: line.get("logicalParentUuid") or line.get("parentUuid") for line in main}
+    message = {line["uuid"]: _message_id(line) for line in main}
+    way: set[str] = set()
+    at = main[-1]["uuid"] if main else None
+    while at is not None and at in parents and at not in way:
+        way.add(at)
+        at = parents[at]
+    if at is not None and at not in parents:  # the beginning is in another file: take everything before it
+        first = min((place for place, line in enumerate(main) if line["uuid"] in way), default=0)
+        way.update(line["uuid"] for line in main[:first])
+    together = {message[one] for one in way if message[one]}
+    way.update(line["uuid"] for line in main if message[line["uuid"]] in together)
+    results = {line["uuid"] for line in main if parents[line["uuid"]] in way and _is_result(line)}
+    return way | results
+
+
+def _message_id(line: dict[str, Any]) -> str:
+    message = line.get("message")
+    return str(message.get("id", "")) if line.get("type") == "assistant" and isinstance(message, dict) else ""
+
+
+def _is_result(line: dict[str, Any]) -> bool:
+    message = line.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    return isinstance(content, list) and any(
+        isinstance(block, dict) and block.get("type") == "tool_result" for block in content
+    )
+
+
+# ---- Sessions of the pi coding agent: one JSON object a line; the one file that knows this format. Lines of type
+# `message` hold `message` with role user, assistant or toolResult; their blocks are `text`, `thinking`, `toolCall`
+# (id, name, arguments) and `image` (data, mimeType). Other types (`session`, `model_change`,
+# `thinking_level_change`, …) say nothing to the model, except `compaction` with a `summary`, after which the
+# session went on from the summary: what was said before stays in a replay, whose own layers decide.
+
+def is_pi(first: dict[str, Any]) -> bool:
+    """Whether a file whose first line is `first` is one of these."""
+    return first.get("type") == "session" and "cwd" in first
+
+
+def read_pi(lines: Iterable[tuple[int, dict[str, Any]]]) -> Recording:
+    """The recording of numbered lines."""
+    collected = Collector("pi")
+    for number, line in lines:
+        message = line.get("message")
+        if line.get("type") == "compaction":
+            collected.compacted()
+        if line.get("type") != "message" or not isinstance(message, dict):
+            continue
+        collected.at(line.get("timestamp"))
+        blocks = [made for block in _content(message) if (made := _block(block)) is not None]
+        match message.get("role"):
+            case "user":
+                collected.user(blocks)
+            case "assistant":
+                collected.reply(blocks)
+                if blocks:
+                    collected.billed(_usage(message.get("usage")))
+            case "toolResult":
+                error = bool(message.get("isError"))
+                collected.result(str(message.get("toolCallId", "")), blocks, is_error=error)
+            case "bashExecution":  # a command that the user ran
+                said = f"$ {message.get('command', '')}\n{message.get('output', '')}"
+                collected.user([{"type": "text", "text": said}])
+            case role:
+                collected.problems.append(f"line {number}: a message of role {role!r} was left out")
+    return collected.finished()
+
+
+def _usage(told: Any) -> Usage:
+    told = told if isinstance(told, dict) else {}
+    names = {"input": "input", "cache_read": "cacheRead", "cache_write": "cacheWrite", "output": "output"}
+    counts = {ours: told.get(theirs) for ours, theirs in names.items()}
+    return Usage(**{name: count for name, count in counts.items() if type(count) is int and count > 0})
+
+
+def _content(message: dict[str, Any]) -> list[Any]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return content if isinstance(content, list) else []
+
+
+def _block(block: Any) -> Block | None:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": "thinking", "thinking": str(thinking)}:
+            return {"type": "thinking", "thinking": thinking}
+        case {"type": "toolCall", "id": str(call), "name": str(name)}:
+            return {"type": "tool_use", "id": call, "name": name, "input": block.get("arguments")}
+        case {"type": "image", "data": str(data), "mimeType": str(kind)}:
+            return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
+    return None
+
+
+# ---- Our own transcripts as recordings: what was said and what came back, without any decision on it; and beside
+# that the summaries and notes that the model wrote, for a replay in which it is to write them again.
+
+def read_own(events: Iterable[Event]) -> Recording:
+    """The recording of a journal's events."""
+    collected = Collector("ipyagent")
+    head: SystemPromptFrozen | None = None
+    written: list[RecordedText] = []
+    noted = 0
+    for event in events:
+        collected.at(event.at)
+        match event:
+            case UserMessage():
+                collected.user(event.blocks, event.text)
+            case SystemReminder() | MemorySurfaced() | MessageReceived():
+                collected.beside([text_block(event.text)])
+            case AssistantMessage():
+                collected.reply(event.blocks)
+            case ToolReturned():
+                collected.result(event.call, event.blocks, is_error=event.is_error)
+            case SystemPromptFrozen():
+                head = head or event
+            case NotesWritten():
+                noted = collected.begun if event.calls else noted
+            case Compacted():
+                if made := _written(event, collected.begun, noted):
+                    written.append(made)
+            case _:
+                pass  # the other events are decisions, and those a replay makes itself
+    return msgspec.structs.replace(collected.finished(), head=head, written=tuple(written))
+
+
+def _written(event: Compacted, turn: int, noted: int) -> RecordedText | None:
+    """What the model wrote that a compaction put in the conversation's place."""
+    for block in event.blocks:
+        text = str(block.get("text", ""))
+        kinds: list[Literal["summary", "notes"]] = ["summary", "notes"]
+        for kind in sorted(kinds, key=lambda kind: text.find(f"<{kind}>")):
+            _, opened, rest = text.partition(f"<{kind}>")
+            words, closed, _ = rest.partition(f"</{kind}>")
+            if opened and closed:
+                words = words.removeprefix("\n").removesuffix("\n")
+                return RecordedText(kind, turn if kind == "summary" else noted or turn, words)
+    return None
 
 
 def read_recording(path: Path) -> Recording:

@@ -24,16 +24,15 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.assembly.listening import NullSurface
-from ipyagent.assembly.prompt import render
-from ipyagent.assembly.requests import Options
+from ipyagent.assembly.head import render
+from ipyagent.assembly.requests import NullSurface, Options
 from ipyagent.assembly.restoring import restored
 from ipyagent.assembly.wiring import endpoint_of, limit_of, limits_of, state_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.summarize import PURPOSE
 from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.errors import UsageError
-from ipyagent.journal.admission import text_block
+from ipyagent.journal.blocks import text_block
 from ipyagent.journal.events import (
     AssistantMessage,
     CacheBroken,
@@ -60,7 +59,7 @@ from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
 from ipyagent.model.client import AnthropicModel
-from ipyagent.model.request_body import body_of
+from ipyagent.model.wire import body_of
 from ipyagent.practice.model import answer
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server import PracticeServer

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import ToolFailure
+from ipyagent.journal.journal import FOLDER, LONGEST_LINE, lines_of
 from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
-from ipyagent.journal.stored import FOLDER, LONGEST_LINE, lines_of
 from ipyagent.kernel.notebook import KnownIds, Notebook
 from ipyagent.tools.answers import capped, clean, fitting, picture, text_block, text_output
 from ipyagent.tools.changes import (
@@ -43,14 +43,15 @@ from ipyagent.tools.tables import (
     NO_NAME,
     ROWS,
     Pages,
+    Stop,
     delimited_text,
+    in_worker,
     kind_of,
     of_the_first,
     parquet_text,
     short,
     without_values,
 )
-from ipyagent.tools.worker import Stop, in_worker
 
 # ---- `read_file`: any file in a form the model can use, read in bounded pieces and never waiting.
 

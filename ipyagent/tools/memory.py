@@ -1,11 +1,11 @@
 """`memory`: the model reads and keeps its memories, with the commands of Anthropic's memory tool.
 
 Everything is confined to the tree `/memories`; what is written is checked there (`MemoryAccess`).
-Messages say the same as those of the public tool's documentation.
-"""
+Messages say the same as those of the public tool's documentation."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +15,8 @@ from ipyagent.journal.protocols import REPLY, ToolOutput, Workspace
 from ipyagent.memory.access import KINDS, Address, MemoryAccess, SavedMemory
 from ipyagent.memory.memories import OFF
 from ipyagent.memory.names import INDEX, ROOT, SCOPES
-from ipyagent.memory.texts import check_edit, header_lines
+from ipyagent.memory.scan import check_edit, header_lines
+from ipyagent.memory.transcripts import PastSessions
 from ipyagent.tools.answers import capped, clean, text_output
 from ipyagent.tools.schema import tool
 
@@ -440,3 +441,21 @@ def _span(lines: list[int] | None, count: int) -> tuple[int, int]:
 
 def numbered(lines: list[str], first: int) -> str:
     return "\n".join(f"{number:>6}\t{line}" for number, line in enumerate(lines, first))
+
+
+# ---- `past_sessions`: passages of earlier sessions, and of this one from before its compactions, by words.
+
+@tool(
+    permission="none",
+    writes=False,
+    parallel=True,
+    recreatable=True,
+    deferred="search earlier sessions by words",
+)
+async def past_sessions(query: str, *, workspace: Workspace) -> str:
+    """Search what was said and done in earlier sessions of this project, and in this one before a compaction, by a few
+    telling words."""
+    past = workspace.sessions
+    if not isinstance(past, PastSessions):
+        raise ToolFailure("past sessions cannot be searched here")
+    return await asyncio.to_thread(past.passages, query)

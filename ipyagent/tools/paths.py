@@ -15,8 +15,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ipyagent.errors import ToolFailure
+from ipyagent.journal.journal import FOLDER
 from ipyagent.journal.protocols import Permission, Workspace
-from ipyagent.journal.stored import FOLDER
 
 GUARDED = (".git", ".ipyagent")
 """Folders no tool writes into, at any depth."""

@@ -20,7 +20,7 @@ from ipyagent.tools.notebook_view import hidden_lines
 from ipyagent.tools.paths import read_permission, resolved, shown
 from ipyagent.tools.schema import tool
 from ipyagent.tools.searching import glob_regex, walk
-from ipyagent.tools.worker import Stop, in_worker
+from ipyagent.tools.tables import Stop, in_worker
 
 # ---- `glob`: files by name, sorted, in bounds.
 

@@ -3,22 +3,59 @@ asked for. A CSV of up to 5 MB is profiled as a whole, of a larger one what its 
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.stored import LONGEST_LINE
+from ipyagent.journal.journal import LONGEST_LINE
 from ipyagent.kernel.previews import numbers_in_text
 from ipyagent.redaction import mask, mask_named
 from ipyagent.redaction.names import name_strength
 from ipyagent.tools.answers import clean, fitting
-from ipyagent.tools.worker import Stop
+
+# ---- Work off the agent thread that a cancelled call stops: the worker asks `Stop.check` between its steps, and a
+# worker changes nothing outside itself.
+
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """Raised inside a worker whose call was cancelled."""
+
+
+class Stop:
+    """Set once, when the call is cancelled."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def check(self) -> None:
+        """Raises Stopped when the call was cancelled."""
+        if self._event.is_set():
+            raise Stopped
+
+
+async def in_worker(work: Callable[[Stop], T]) -> T:
+    """The result of `work` in a thread. Cancelling returns at once; the thread ends at its next
+    `check`."""
+    stop = Stop()
+    try:
+        return await asyncio.to_thread(work, stop)
+    except asyncio.CancelledError:
+        stop.set()
+        raise
+
 
 ROWS = 10
 """Rows shown when none are asked for."""

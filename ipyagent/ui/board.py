@@ -28,10 +28,9 @@ from ipyagent.journal.events import Event, TurnEnded
 from ipyagent.loop.session import Session
 from ipyagent.parts import Rows
 from ipyagent.ui import look
-from ipyagent.ui.board_parts import BoardTab, ContextTab, MemoryTab, SessionsTab, SubagentsTab, TableTab
-from ipyagent.ui.board_skills import SkillsTab
-from ipyagent.ui.joined import script
-from ipyagent.ui.memory_static import list_lines, when
+from ipyagent.ui.board_parts import BoardTab, ContextTab, MemoryTab, SessionsTab, SkillsTab, SubagentsTab, TableTab
+from ipyagent.ui.look import script
+from ipyagent.ui.memory_browser import list_lines, when
 from ipyagent.ui.meter import dollars, duration, thousands
 from ipyagent.ui.timeline import bar_words, newest, static_timeline
 

@@ -7,21 +7,27 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ipyagent.agent import Agent
-from ipyagent.errors import AgentError
+from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.escape import escape, line, plain
-from ipyagent.journal.events import Event, UserMessage
+from ipyagent.journal.blocks import text_block
+from ipyagent.journal.events import Block, Event, SkillLoaded, UserMessage
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
+from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.session import Session
 from ipyagent.parts import Rows, Tab
 from ipyagent.parts.memory import MemoryPart
+from ipyagent.parts.skills.catalogue import OPENING, SkillCatalogue, catalogue_of
+from ipyagent.parts.skills.desk import Skills
+from ipyagent.parts.skills.discover import SkillListing, files_of
+from ipyagent.parts.skills.loaded import Loaded
+from ipyagent.parts.skills.parse import Skill, body_of
 from ipyagent.parts.subagents import SubagentManager
-from ipyagent.reports.archive import Archive, turn_events
-from ipyagent.reports.roster import Sub, SubagentList
-from ipyagent.reports.timeline import Timeline, TimelineBuilder
+from ipyagent.reports.archive import Archive, Sub, SubagentList, turn_events
+from ipyagent.reports.timeline import Timeline, TimelineBuilder, measure_of
+from ipyagent.ui import markdown
 from ipyagent.ui import timeline as timeline_ui
 from ipyagent.ui.browsing import browsing_of
-from ipyagent.ui.memory_browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, MemoryBrowser
-from ipyagent.ui.memory_static import when
+from ipyagent.ui.memory_browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, MemoryBrowser, when
 from ipyagent.ui.meter import dollars
 
 Reply = dict[str, Any] | None
@@ -312,3 +318,171 @@ def _number(content: dict[str, Any], name: str) -> int:
     value = content.get(name)
     return max(0, min(value, 10**9)) if isinstance(value, int) else 0
 
+
+# ---- Skills on the board: what there is, where from, what each costs, what stands in the context; one to read, and
+# to load for the next request.
+
+SOURCES = {"project": "this project", "user": "yours", "bundled": "with ipyagent"}
+ROWS = 100
+"""Of one answer, at most."""
+PROBLEMS = 50
+
+
+class SkillsTab:
+    """See `board_parts.BoardTab`."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._sizes: dict[tuple[str, int], int] = {}
+        self._changed = False
+        self._catalogue: tuple[SkillListing, int, SkillCatalogue] | None = None
+
+    def begin(self, session: Session | None) -> None:
+        self._changed = True
+
+    def take(self, event: Event) -> None:
+        self._changed = self._changed or isinstance(event, SkillLoaded)
+
+    def fresh(self) -> dict[str, Any] | None:
+        changed, self._changed = self._changed, False
+        return {"changed": True} if changed else None
+
+    def answer(self, content: dict[str, Any]) -> dict[str, Any] | None:
+        """One question of the page. Raises AgentError, OSError."""
+        match content.get("kind"):
+            case "rows":
+                return self._rows(content)
+            case "remarks":
+                return self._remarks()
+            case "open":
+                return self._opened(self._find(content))
+            case "load":
+                return self._load(self._find(content))
+            case _:
+                return None
+
+    # ------------------------------------------------------------------ what there is
+
+    def listed(self) -> list[Skill]:
+        """All of them: the project's, the user's, ours; by name in each."""
+        order = list(SOURCES)
+        return sorted(self._agent.part(Skills).look_anyway().skills.values(), key=lambda each: order.index(each.source))
+
+    def state_of(self, skill: Skill) -> str:
+        """"loaded" (it stands in the context), "asked for" (it goes with the next request), or ""."""
+        session = self._agent.session
+        if skill.name in (session.folded(Loaded).standing if session is not None else {}):
+            return "loaded"
+        return "asked for" if skill.name in self._agent.part(Skills).asked else ""
+
+    @property
+    def measure(self) -> float:
+        """What an estimated token comes to in %context."""
+        session = self._agent.session
+        return measure_of(session.view) if session is not None else 1.0
+
+    def size(self, skill: Skill, measure: float) -> int:
+        """Tokens that it takes when it is loaded; 0 when it cannot be read."""
+        try:
+            key = (str(skill.file), skill.file.stat().st_mtime_ns)
+            if key not in self._sizes:
+                self._sizes[key] = self._agent.part(Skills).made(skill, "user").tokens
+            return round(self._sizes[key] * measure)
+        except (OSError, ToolFailure):
+            return 0
+
+    def remarks(self) -> list[str]:
+        """What the user should know of all of them, a line each."""
+        agent = self._agent
+        found = agent.part(Skills).look_anyway()
+        lines = [] if agent.part(Skills).on else ["skills are off in this kernel; %skills on turns them on"]
+        if not agent.part(Skills).trusted and any("skills" in name for name in agent.project.carried()):
+            lines.append("the project's own skills are not used: it is not trusted (%agent trust)")
+        window = agent.info.window
+        known = self._catalogue
+        if known is None or known[0] is not found or known[1] != window:  # hundreds are fitted into a window slowly
+            known = self._catalogue = found, window, catalogue_of(found.skills, window)
+        catalogue = known[2]
+        if catalogue.cut and agent.part(Skills).on:
+            lines.append(catalogue.cut)
+        if catalogue.text and agent.part(Skills).on:
+            size = round(estimate_blocks([self._standing() or text_block(catalogue.text)]) * self.measure)
+            lines.append(f"their names and descriptions take {size:,} tokens of every request")
+        return lines
+
+    def _standing(self) -> Block | None:
+        """The list as the session's requests have it."""
+        session = self._agent.session
+        system = session.view.system if session is not None else []
+        return next((block for block in system if str(block.get("text", "")).startswith(OPENING)), None)
+
+    def problems(self) -> list[str]:
+        """What is wrong with skill files."""
+        return [line(str(each), 300) for each in self._agent.part(Skills).look_anyway().problems]
+
+    def _rows(self, content: dict[str, Any]) -> dict[str, Any]:
+        words = str(content.get("words") or "")[:QUERY_CHARS].casefold().split()
+        source, only = content.get("source"), content.get("only")
+        found = [
+            skill
+            for skill in self.listed()
+            if (source not in SOURCES or skill.source == source)
+            and (only != "loaded" or self.state_of(skill))
+            and (only != "problems" or skill.problems)
+            and all(word in f"{skill.name}\n{skill.description}".casefold() for word in words)
+        ]
+        begin, count = content.get("from"), content.get("count")
+        at = begin if isinstance(begin, int) and begin > 0 else 0
+        most = min(count, ROWS) if isinstance(count, int) and count > 0 else 0
+        measure = self.measure
+        rows = [self._row(skill, measure) for skill in found[at : at + most]]
+        return {"rows": rows, "from": at, "total": len(found)}
+
+    def _remarks(self) -> dict[str, Any]:
+        problems, remarks = self.problems(), [line(each, 300) for each in self.remarks()]
+        return {"remarks": remarks, "problems": [problems[:PROBLEMS], len(problems)]}
+
+    def _row(self, skill: Skill, measure: float) -> list[Any]:
+        return [
+            line(skill.name, 64), line(skill.description, 240), SOURCES[skill.source], self.size(skill, measure),
+            self.state_of(skill), line("; ".join(skill.problems[:3]), 200),
+        ]  # fmt: skip
+
+    # ------------------------------------------------------------------ one
+
+    def _find(self, content: dict[str, Any]) -> Skill:
+        skill = self._agent.part(Skills).look_anyway().skills.get(str(content.get("name")))
+        if skill is None:
+            raise AgentError("there is no such skill any more: open the list again")
+        return skill
+
+    def _opened(self, skill: Skill) -> dict[str, Any]:
+        body = body_of(skill)
+        rendered = markdown.render(body)
+        if len(rendered.encode("utf-8", "replace")) > HTML_BYTES:
+            rendered = f"<pre>{escape(body[:PLAIN_CHARS])}</pre>"
+        files, more = files_of(skill.folder)
+        facts = [SOURCES[skill.source], f"{self.size(skill, self.measure):,} tokens when it is loaded", str(skill.file)]
+        about = (("license", skill.license), ("compatibility", skill.compatibility),
+                 ("tools named by its author, which grants nothing", " ".join(skill.allowed_tools)))  # fmt: skip
+        facts += [f"{what}: {text}" for what, text in about if text]
+        if files:
+            facts.append(f"files: {', '.join(files)}{' and ' + more if more else ''}")
+        return {
+            "opened": {
+                "name": skill.name, "description": line(skill.description, 1_100),
+                "facts": [line(fact, 400) for fact in facts], "problems": [line(each, 300) for each in skill.problems],
+                "html": rendered, "state": self.state_of(skill), "on": self._agent.part(Skills).on,
+            }
+        }  # fmt: skip
+
+    def _load(self, skill: Skill) -> dict[str, Any]:
+        """As `/name` at the start of the next request does; also while a turn runs, for the one after it."""
+        skills = self._agent.part(Skills)
+        if not skills.on:
+            raise AgentError("skills are off in this kernel; %skills on turns them on")
+        if skill.name not in skills.asked:
+            skills.asked.append(skill.name)
+        self._changed = True
+        size = self.size(skill, self.measure)
+        return {"said": f"{line(skill.name, 64)} goes with your next request: {size:,} tokens"}

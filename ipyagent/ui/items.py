@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 from ipyagent.context.store_results import for_person, kept_in
 from ipyagent.escape import exact, line
+from ipyagent.journal.blocks import CitedPage
 from ipyagent.journal.events import Block, MemorySaved, MessageKind, PermissionAsked, Recalled, Step, TurnEnded
-from ipyagent.journal.server_tools import CitedPage
 
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """Media types that are shown as pictures; SVG may carry scripts and is not among them."""

@@ -19,14 +19,12 @@ from typing import Any, TypeAlias
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
 from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
 from ipyagent.ui import look
-from ipyagent.ui.as_cells import AsCells
 from ipyagent.ui.asking import ReadLine, ask_on_a_line
-from ipyagent.ui.door import ButtonBridge
+from ipyagent.ui.buttons import AsCells, ButtonBridge, UndoActions, UndoController
 from ipyagent.ui.items import QuestionItem, call_key
-from ipyagent.ui.joined import script
+from ipyagent.ui.look import script
 from ipyagent.ui.segments import DeltaBuffer
 from ipyagent.ui.static import static_sections
-from ipyagent.ui.take_back import UndoActions, UndoController
 from ipyagent.ui.transcript import Shown, TurnTranscript
 
 TICK = 0.04

@@ -13,9 +13,18 @@ from ipyagent.escape import escape, exact, line, plain
 from ipyagent.journal.events import Event
 from ipyagent.journal.protocols import TurnStatus
 from ipyagent.ui import markdown
-from ipyagent.ui.calls import main_argument, sources
-from ipyagent.ui.children import child_line, child_markdown
-from ipyagent.ui.fragments import cut, item_html, printed
+from ipyagent.ui.item_views import (
+    child_line,
+    child_markdown,
+    main_argument,
+    message_line,
+    message_markdown,
+    pages_lines,
+    pages_markdown,
+    plan_lines,
+    plan_markdown,
+    sources,
+)
 from ipyagent.ui.items import (
     Item,
     MemoriesItem,
@@ -33,11 +42,9 @@ from ipyagent.ui.items import (
 )
 from ipyagent.ui.look import Theme
 from ipyagent.ui.memory_chips import Deed, recalled_lines, saved_text
-from ipyagent.ui.messages import message_line, message_markdown
 from ipyagent.ui.meter import dollars, duration, meter
-from ipyagent.ui.plan import plan_lines, plan_markdown
+from ipyagent.ui.segments import cut, item_html, printed
 from ipyagent.ui.transcript import TurnTranscript
-from ipyagent.ui.web import pages_lines, pages_markdown
 
 BUNDLE_CHARS = 1_000_000
 """About the largest HTML that is written into a notebook, in characters."""

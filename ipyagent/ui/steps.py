@@ -23,7 +23,7 @@ from ipyagent.assembly.stepping import (
 )
 from ipyagent.errors import AgentError
 from ipyagent.escape import escape
-from ipyagent.ui.door import ButtonBridge
+from ipyagent.ui.buttons import ButtonBridge
 
 _CELL = "padding:1px 10px;text-align:right"
 _LEFT = "padding:1px 10px;text-align:left"

@@ -1,17 +1,19 @@
 """A turn in a terminal: finished Markdown blocks, tool lines, capped output, the meter at the end.
 
 Everything is written to the stdout that was there at `open`: a running tool has `sys.stdout` patched.
-Nothing from outside reaches the terminal with its control characters.
-"""
+Nothing from outside reaches the terminal with its control characters."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import sys
+import threading
+import time
+import uuid
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
-from typing import TYPE_CHECKING, TextIO, assert_never
+from typing import TYPE_CHECKING, Any, TextIO, assert_never
 
 from ipyagent.escape import exact, line, plain
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, Streamed
@@ -19,8 +21,7 @@ from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
 from ipyagent.kernel.output import output
 from ipyagent.ui import markdown
 from ipyagent.ui.asking import COLUMNS, ROWS, ReadLine, ask_on_a_line, pages_of
-from ipyagent.ui.calls import main_argument, sources
-from ipyagent.ui.children import child_line
+from ipyagent.ui.item_views import child_line, main_argument, message_line, pages_lines, plan_lines, sources
 from ipyagent.ui.items import (
     Item,
     MemoriesItem,
@@ -38,15 +39,13 @@ from ipyagent.ui.items import (
     heading,
 )
 from ipyagent.ui.memory_chips import recalled_lines, saved_text
-from ipyagent.ui.messages import message_line
 from ipyagent.ui.meter import bar, duration, meter
-from ipyagent.ui.plan import plan_lines
-from ipyagent.ui.static import footer_line, question_words
-from ipyagent.ui.transcript import TurnTranscript
-from ipyagent.ui.web import pages_lines
+from ipyagent.ui.static import footer_line, plain_text, question_words, static_sections
+from ipyagent.ui.transcript import Shown, TurnTranscript
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 OUTPUT_ROWS = 12
 """Rows of one call's output that are printed."""
@@ -304,3 +303,200 @@ class TerminalSurface:
         except (BrokenPipeError, ValueError):
             self._console = None  # the terminal is gone or a tool closed stdout; the journal has it all
 
+
+# ---- A turn where nobody watches: nbclient, papermill, scripts, logs. Nobody can be asked.
+
+class TextSurface:
+    """In a kernel one static output at the end. `stream`: each item is written to `file` (default:
+    the stdout at `open`) as it is complete, text as it comes, and nothing is displayed at the end."""
+
+    can_ask = False
+    text_alone = False
+
+    def __init__(self, *, stream: bool = False, file: TextIO | None = None) -> None:
+        self._stream = stream
+        self._file = file
+        self._events = Shown()
+        self._status: TurnStatus | None = None
+        self._transcript = TurnTranscript()
+        self._written: dict[str, int] = {}  # text items: characters on paper; others: 1
+        self._outputs: list[list[Callable[[], None]]] = [[]]  # what code displays, for the places between sections
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<TextSurface {len(self._events)} events>"
+
+    def open(self) -> None:
+        self._file = self._file or sys.stdout
+
+    def display(self, publish: Callable[[], None]) -> None:
+        """It is shown in its place at the end; where nothing is displayed, not at all."""
+        self._outputs[-1].append(publish)
+
+    def displayed(self) -> None:
+        self._outputs.append([])
+
+    def show(self, event: Event) -> None:
+        self._events.add(event)
+        keys = self._transcript.add(event)
+        if self._stream:
+            for key in keys:
+                self._progress(key, live=isinstance(event, Streamed))
+
+    def status(self, status: TurnStatus) -> None:
+        self._status = status
+
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
+        return PermissionAnswer("deny", "nobody can be asked here; allow it in the settings", "headless")
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._stream:
+            footer = footer_line(self._transcript, self._status)
+            self._write(f"\n[{footer}]\n" if footer else "")
+        elif _in_kernel():
+            from IPython.display import display
+
+            sections = static_sections(self._events, self._status, len(self._outputs))
+            for bundle, outputs in zip(sections, self._outputs, strict=True):
+                display(bundle, raw=True)  # type: ignore[no-untyped-call]  # no types
+                for publish in outputs:
+                    publish()
+        else:
+            footer = footer_line(self._transcript, self._status)
+            self._write(plain_text(self._transcript.items, footer) + "\n")
+
+    def _progress(self, key: str, *, live: bool) -> None:
+        item = self._transcript.item(key)
+        if isinstance(item, TextItem):
+            done = self._written.get(key, 0)
+            fresh = plain(item.text[done:])
+            if fresh:
+                self._write(("" if done else "\n") + fresh + ("" if item.live or fresh.endswith("\n") else "\n"))
+            self._written[key] = len(item.text)
+        elif item is not None and not live and not isinstance(item, ThinkingItem):
+            text = plain_text([item], "")
+            if getattr(item, "state", "") == "running" or self._written.get(key) == hash(text):
+                return
+            self._written[key] = hash(text)
+            self._write("\n" + text + "\n")
+
+    def _write(self, text: str) -> None:
+        if self._file is None or not text:
+            return
+        try:
+            self._file.write(text)
+            self._file.flush()
+        except UnicodeEncodeError:
+            encoding = getattr(self._file, "encoding", None) or "ascii"
+            self._file.write(text.encode(encoding, "replace").decode(encoding))
+        except (BrokenPipeError, ValueError):
+            self._file = None  # nobody reads any more; the journal has it all
+
+
+def _in_kernel() -> bool:
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    return shell is not None and getattr(shell, "kernel", None) is not None
+
+
+# ---- A turn in a live front-end that shows no widgets of ours: the static output, written anew now and then.
+# Colab, and wherever the setting `panels` is "static". Questions are asked on the front-end's line of input; the
+# front-end's own button stops the turn.
+
+TICK = 1.0
+"""Seconds between two states of the output, at least."""
+SHARE = 20
+"""Writing one takes at most this part of the time: a long turn is shown more seldom."""
+
+
+class MirrorSurface:
+    """`read_line` asks the user. What is shown goes through the publisher that was there at `open`: while code
+    runs the shell's own one belongs to that code."""
+
+    can_ask = True
+    text_alone = False
+
+    def __init__(self, read_line: ReadLine) -> None:
+        self._read_line = read_line
+        self._displays = [uuid.uuid4().hex]
+        self._published: dict[str, dict[str, str]] = {}
+        self._events = Shown()
+        self._status: TurnStatus | None = None
+        self._publisher: Any = None
+        self._lock = threading.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<MirrorSurface {len(self._events)} events{', closed' if self._closed else ''}>"
+
+    def open(self) -> None:
+        from IPython.core.getipython import get_ipython
+
+        shell = get_ipython()
+        self._publisher = shell.display_pub if shell is not None else None
+        self._publish()
+
+    def display(self, publish: Callable[[], None]) -> None:
+        publish()
+
+    def displayed(self) -> None:
+        self._displays.append(uuid.uuid4().hex)
+        self._publish()
+
+    def show(self, event: Event) -> None:
+        self._events.add(event)
+        self._schedule()
+
+    def later(self, event: Event) -> None:
+        """What came of the turn once it was over joins the output."""
+        self._events.add(event)
+        if self._closed:
+            self._publish()
+
+    def status(self, status: TurnStatus) -> None:
+        self._status = status
+
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
+        if not any(isinstance(event, PermissionAsked) and event.digest == asked.digest for event in self._events):
+            self._events.add(asked)
+        self._publish()  # what is asked about stands there before the line does
+        return await ask_on_a_line(self._read_line, asked)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._publish()
+
+    def _schedule(self) -> None:
+        if self._timer is not None or self._closed:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # shown from outside a loop (a restored turn): `close` shows it
+        self._timer = loop.call_later(max(self._due - time.monotonic(), 0.0), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if not self._closed:
+            self._publish()
+
+    def _publish(self) -> None:
+        if self._publisher is None:
+            return
+        began = time.monotonic()
+        with self._lock:
+            names = tuple(self._displays)
+            for name, bundle in zip(names, static_sections(self._events, self._status, len(names)), strict=True):
+                if self._published.get(name) != bundle:
+                    update = name in self._published
+                    self._published[name] = bundle
+                    self._publisher.publish(bundle, {}, transient={"display_id": name}, update=update)
+        self._due = time.monotonic() + max(TICK, SHARE * (time.monotonic() - began))

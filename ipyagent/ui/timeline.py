@@ -13,9 +13,7 @@ from typing import Any
 from ipyagent.escape import escape, line, plain
 from ipyagent.journal.events import Event
 from ipyagent.journal.protocols import WindowState
-from ipyagent.reports.comparing import Row
-from ipyagent.reports.shares import SOURCES
-from ipyagent.reports.timeline import Bar, Mark, Timeline, around
+from ipyagent.reports.timeline import SOURCES, Bar, Mark, Row, Timeline, around
 from ipyagent.ui import look
 from ipyagent.ui.meter import dollars, percent, thousands
 

@@ -1,46 +1,68 @@
 """What a turn looks like, as a fold over its events: frozen items in the order of their appearance.
 
 Every surface shows the same items. A streamed piece belongs to a live item until the whole that
-supersedes it arrives (`AssistantMessage`, `ToolReturned`); a granted question becomes its tool call.
-"""
+supersedes it arrives (`AssistantMessage`, `ToolReturned`); a granted question becomes its tool call."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
+from ipyagent.context.thresholds import paid_back_words
 from ipyagent.escape import line
+from ipyagent.journal.blocks import has_any
 from ipyagent.journal.events import (
     STOPPED,
     AssistantMessage,
+    BlockDropped,
+    CacheBroken,
     ChildEnded,
     ChildProgress,
     ChildStarted,
+    Compacted,
+    DecisionUndone,
     Event,
     FileChanged,
+    FilesRestored,
     ForkEnded,
+    KernelStarted,
+    LayerDecision,
+    LayerFailed,
     MemoryDismissed,
+    MemoryExtracted,
     MemorySaved,
     MemorySurfaced,
     MessageReceived,
     MessageSent,
     ModelChosen,
+    NotesWritten,
+    PartEvent,
     PermissionAnswered,
     PermissionAsked,
     PlanWritten,
+    ResultsCleared,
     ResultStored,
     Retrying,
+    ServerEdited,
+    SessionStarted,
+    SkillLoaded,
+    SkillsListed,
     Streamed,
+    SystemPromptFrozen,
+    SystemReminder,
+    ThinkingDropped,
     ToolCalled,
     ToolReturned,
+    TurnCollapsed,
     TurnEnded,
+    TurnsRemoved,
     UsageReported,
+    UserMessage,
 )
-from ipyagent.journal.server_tools import has_any
-from ipyagent.ui.children import child_item, child_key
+from ipyagent.ui.item_views import child_item, child_key, message_item, pages_of, parts_of, search_item
 from ipyagent.ui.items import (
     Item,
     Level,
@@ -61,9 +83,71 @@ from ipyagent.ui.items import (
     runs,
 )
 from ipyagent.ui.memory_chips import dismissed, taken_back
-from ipyagent.ui.messages import message_item
-from ipyagent.ui.notices import notice_of
-from ipyagent.ui.web import pages_of, parts_of, search_item
+
+# ---- What a line of its own tells the user of an event, and how loudly.
+
+def notice_of(event: Event) -> tuple[str, Level] | None:
+    """The line; None for what is shown otherwise (the request by the cell itself) or not at all."""
+    match event:
+        case FilesRestored():
+            return ("Restored: " + ", ".join(event.paths), "info") if event.paths else None
+        case SystemReminder() | PartEvent():
+            return (event.why, "info") if event.why else None
+        case ThinkingDropped():
+            return (f"Earlier thinking left the context: {event.why}", "info") if event.why else None
+        case BlockDropped():
+            return (f"An image or document left the context: {event.why or 'refused'}; attach a smaller one", "warning")
+        case KernelStarted():
+            return ("Resumed; variables of the earlier kernel are gone", "info") if event.resumed else None
+        case ResultsCleared():
+            count = len(event.calls)
+            return (f"Cleared {count:,} old tool result{'s' * (count != 1)}, about {event.saved:,} tokens", "info")
+        case Compacted():
+            change = f"{event.tokens_before:,} to {event.tokens_after:,} tokens"
+            return (f"Compacted ({event.trigger}, {event.method}): {change}{paid_back_words(event.paid_back)}", "info")
+        case TurnsRemoved():
+            return (f"A part left the context, about {event.saved:,} tokens", "info")
+        case TurnCollapsed():
+            return (f"An earlier turn was shortened, about {event.saved:,} tokens saved", "info")
+        case DecisionUndone():
+            return ("Undone: what was removed last is back in the context", "info")
+        case LayerFailed():
+            return (event.why, "warning")
+        case CacheBroken():
+            if event.expected:
+                return None
+            told = f"About {event.missed:,} tokens at full price, as the cache did not have them: {event.cause}"
+            return (told, "info" if event.cause.startswith("idle for") else "warning")  # a pause has that price
+        case NotesWritten():
+            return ("Session notes brought up to date", "info")
+        case ServerEdited():
+            if not event.cleared:
+                return None
+            return (f"The server left out {event.cleared:,} parts, about {event.tokens:,} tokens", "info")
+        case MemoryDismissed():
+            return (f"Will not come again: {event.path}", "info")
+        case SkillLoaded():
+            whose = "by you" if event.by == "user" else "by the agent"
+            size = f"{event.counted or event.tokens:,} tokens{', its beginning only' if event.cut else ''}"
+            return (f"Skill {event.name} loaded {whose}: {size}, from {event.folder}", "info")
+        case SkillsListed():
+            return (event.why, "info") if event.why else None
+        case (
+            Streamed() | AssistantMessage() | ToolCalled() | ToolReturned() | PermissionAsked() | PermissionAnswered()
+            | Retrying() | FileChanged() | ModelChosen() | UsageReported() | ForkEnded() | TurnEnded()
+            | SessionStarted()
+            | SystemPromptFrozen()
+            | UserMessage()
+            | ResultStored()
+            | LayerDecision()
+            | MemoryExtracted()
+            | MemorySurfaced() | MemorySaved() | PlanWritten() | ChildStarted() | ChildProgress() | ChildEnded()
+            | MessageReceived() | MessageSent()
+        ):
+            return None
+        case _:
+            assert_never(event)
+
 
 PIECE_CHARS = 4_000
 """Pieces of a stream are joined up to this length: long enough to be few, short enough that joining stays cheap."""

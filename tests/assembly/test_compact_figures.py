@@ -27,7 +27,7 @@ from ipyagent.journal.view import ContextView
 from ipyagent.model.prices import rates_of
 from ipyagent.practice.replies import Fault, text, tool
 from ipyagent.practice.server import Exchange
-from ipyagent.ui.notices import notice_of
+from ipyagent.ui.transcript import notice_of
 
 HEAVY = 2_500
 
@@ -72,7 +72,7 @@ def test_taking_a_turn_out_and_back_is_told_by_one_measure_and_that_is_the_serve
     after = view.count().tokens
     assert figures(dry)[:2] == figures(done)[:2] == (before, after)
     assert place.of(agent, TurnsRemoved)[-1].saved == before - after
-    assert "would take back the removal of turn 2;" in agent.compact("--undo --dry-run")
+    assert "would undo the removal of turn 2;" in agent.compact("--undo --dry-run")
     undone = agent.compact("--undo")
     assert figures(undone)[:2] == (after, before)
     assert "(the removal of turn 2)" in undone

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ipyagent.assembly.fitting import DISPENSABLE, SHARE, fitted
-from ipyagent.assembly.prompt import render
+from ipyagent.assembly.head import render
+from ipyagent.assembly.toolbox import DISPENSABLE, SHARE, fitted
 from ipyagent.tools.catalogue import CALL, SEARCH, builtin_tools
 
 NEEDED = {"python", "read_file", "edit_file", "shell"}

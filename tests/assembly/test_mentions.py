@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rooms import Room, results, room
 
-from ipyagent.assembly.mentions import find, unresolved
+from ipyagent.assembly.requests import find, unresolved
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 

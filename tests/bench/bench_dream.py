@@ -18,9 +18,9 @@ TURNS = 500
 def rows() -> list[tuple[str, str, str]]:
     """Name, measured, target."""
     from ipyagent import Agent, IPyAgent
-    from ipyagent.memory.dream_lock import DreamLock
     from ipyagent.memory.dream_record import undo
     from ipyagent.memory.files import MemoryStore
+    from ipyagent.memory.guard import DreamLock
     from ipyagent.memory.staging import DreamWorkspace
 
     with tempfile.TemporaryDirectory() as name:

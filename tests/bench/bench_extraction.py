@@ -37,7 +37,7 @@ def _serve(pipe: Any) -> None:
 def rows() -> list[tuple[str, str, str]]:
     """Name, measured, target."""
     from ipyagent import Agent, IPyAgent, Options
-    from ipyagent.assembly.listening import NullSurface
+    from ipyagent.assembly.requests import NullSurface
     from ipyagent.journal.events import Event, ForkEnded, MemorySaved, Streamed
     from ipyagent.memory.extract import figures
     from ipyagent.parts.memory import MemoryPart

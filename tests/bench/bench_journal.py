@@ -33,8 +33,7 @@ from ipyagent.journal.events import (
     UsageReported,
     UserMessage,
 )
-from ipyagent.journal.journal import Journal
-from ipyagent.journal.lines import encode
+from ipyagent.journal.journal import Journal, encode
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import ContextView
 

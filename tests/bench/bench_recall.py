@@ -33,12 +33,12 @@ Row = tuple[str, str, str]
 
 def rows() -> Iterator[Row]:
     """Name, measured, target."""
-    from ipyagent.memory import embeddings
+    from ipyagent.memory import fulltext
 
     yield from quality()
     for count, warm, cold in ((200, 15.0, None), (10_000, 40.0, 1.5)):
         yield from _measured(count, warm, cold)
-    if embeddings.available():
+    if fulltext.available():
         yield from _measured(10_000, 60.0, None, "vectors")
     yield from first_token()
 
@@ -48,7 +48,7 @@ def rows() -> Iterator[Row]:
 
 def quality() -> Iterator[Row]:
     """How often the evidence of a question is among the first 200 and the first 5."""
-    from ipyagent.memory import embeddings
+    from ipyagent.memory import fulltext
 
     found = recall_files.conversations()
     if not found:
@@ -66,7 +66,7 @@ def quality() -> Iterator[Row]:
             name = str(conversation["conversation"])
             yield f"… of these conversation {name}", _shares(every, conversation=name), ""
         yield "… of these inference", _shares(every, category=INFERENCE), "85 % / 45 %"
-        if embeddings.load() is None:
+        if fulltext.load() is None:
             yield f"{head}: words and vectors", "not measured: pip install 'ipyagent[embeddings]'", "97 % / 72 %"
         else:
             yield f"{head}: words and vectors", _shares(evidence(place, found, vectors=True)), "97 % / 72 %"
@@ -85,7 +85,7 @@ def evidence(
     place: Path, found: list[dict[str, object]], *, vectors: bool = False, newest: bool = False
 ) -> list[Asked]:
     """Each question with what was found for it."""
-    from ipyagent.memory import embeddings
+    from ipyagent.memory import fulltext
     from ipyagent.memory.fulltext import FullText
     from ipyagent.memory.ranking import CANDIDATES, RankedFolder, rank
     from ipyagent.memory.scan import Scan
@@ -93,7 +93,7 @@ def evidence(
     memories = Scan(place, "project").memories()
     index = FullText(place, None)
     index.refresh(memories)
-    shelf, embedder = RankedFolder(index), embeddings.load() if vectors else None
+    shelf, embedder = RankedFolder(index), fulltext.load() if vectors else None
     asked: list[Asked] = []
     for conversation in found:
         name = str(conversation["conversation"])
@@ -135,12 +135,12 @@ def cost(count: int, *, vectors: bool) -> tuple[float, float, float, float]:
     """Seconds from nothing, milliseconds warm (median), seconds with the index on the disk, megabytes."""
     import psutil
 
-    from ipyagent.memory import embeddings
+    from ipyagent.memory import fulltext
     from ipyagent.memory.fulltext import FullText
     from ipyagent.memory.ranking import RankedFolder, rank
     from ipyagent.memory.scan import Scan
 
-    embedder = embeddings.load() if vectors else None
+    embedder = fulltext.load() if vectors else None
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with tempfile.TemporaryDirectory() as folder:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.agent import Agent, Options, TurnResult
-from ipyagent.assembly.listening import NullSurface
+from ipyagent.assembly.requests import NullSurface
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import Event, PermissionAsked
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events

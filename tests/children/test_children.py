@@ -12,7 +12,7 @@ import pytest
 from family_rig import FamilyRig, Person, newest, result_texts, until
 
 from ipyagent.children.child import STANDS
-from ipyagent.commands.children import run_children
+from ipyagent.commands.subagents import run_children
 from ipyagent.journal.events import (
     ChildEnded,
     ChildProgress,
@@ -237,7 +237,7 @@ def test_a_child_in_the_background_answers_with_a_later_message(rig: FamilyRig) 
     assert rig.agent.part(SubagentManager).at_work()[0].now != STANDS
     gate.set()
     until(lambda: rig.agent.part(SubagentManager).at_work()[0].now == STANDS)
-    assert f"(general, late work): at work ({STANDS})" in run_children(rig.agent, "")
+    assert f"(general, late work): running ({STANDS})" in run_children(rig.agent, "")
 
     def second(body: dict[str, Any], made: int) -> Reply | Fault:
         until(lambda: not rig.agent.part(SubagentManager).at_work())
@@ -447,7 +447,7 @@ def test_letting_go_of_a_session_ends_its_children(rig: FamilyRig) -> None:
 
 
 def test_the_prompts_are_short() -> None:
-    from ipyagent.children.kinds import words
+    from ipyagent.children.definitions import words
     from ipyagent.journal.tokens import estimate_text
 
     sizes = {name: estimate_text(words(name)) for name in ("general", "explore", "fork", "progress")}

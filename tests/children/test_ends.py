@@ -18,8 +18,8 @@ from rooms import room
 from test_children import asks, last_results, order, works
 
 from ipyagent.children.child import Subagent
+from ipyagent.children.definitions import SubagentType, built_in
 from ipyagent.children.family import SubagentPool
-from ipyagent.children.kinds import SubagentType, built_in
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import ChildEnded, ChildStarted, SessionStarted, ToolCalled, ToolReturned, TurnEnded
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events

@@ -12,8 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from ipyagent.children.letters import MOST_CHARS, checked, received
-from ipyagent.children.mailbox import ASIDE, LONG, MAILBOX, Mailbox, MailMessage, post
+from ipyagent.children.mailbox import (
+    ASIDE,
+    LONG,
+    MAILBOX,
+    MOST_CHARS,
+    Mailbox,
+    MailMessage,
+    checked_letter,
+    post,
+    received,
+)
 from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.journal.events import MessageReceived, SessionStarted
 from ipyagent.journal.journal import TRANSCRIPT, read_events
@@ -244,11 +253,11 @@ def test_hostile_words_stay_words(tmp_path: Path) -> None:
 
 
 def test_a_message_has_a_size() -> None:
-    assert checked("x" * MOST_CHARS)
+    assert checked_letter("x" * MOST_CHARS)
     with pytest.raises(ToolFailure, match="20,001 characters"):
-        checked("x" * (MOST_CHARS + 1))
+        checked_letter("x" * (MOST_CHARS + 1))
     with pytest.raises(ToolFailure, match="empty"):
-        checked(" \x1b[0m\n ")
+        checked_letter(" \x1b[0m\n ")
     long = received(letter(1, "x" * 50_000))
     assert len(long.text) < MOST_CHARS + 200
     assert "30,000 characters cut" in long.text

@@ -16,7 +16,7 @@ from ipyagent.journal.events import TurnEnded, UserMessage
 from ipyagent.journal.journal import read_events
 from ipyagent.practice.replies import fault, refusal, text, tool
 from ipyagent.practice.server import PracticeServer
-from ipyagent.reports.shares import SOURCES
+from ipyagent.reports.timeline import SOURCES
 from ipyagent.tools.catalogue import CALL, SEARCH, told_of
 
 

@@ -14,12 +14,12 @@ from compact_room import GOOD, CompactRoom, compact_room, directive_in, plain, w
 from rooms import Room, room
 
 from ipyagent import Agent
-from ipyagent.assembly.compact_line import CompactOptions, parse_compact
+from ipyagent.assembly.compacting import CompactOptions, parse_compact
 from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.events import Compacted, DecisionUndone, ForkEnded, LayerFailed, TurnsRemoved
 from ipyagent.practice.replies import Reply, text, tool
 from ipyagent.practice.server import PracticeServer
-from ipyagent.reports.shares import Shares
+from ipyagent.reports.timeline import Shares
 
 
 @pytest.fixture

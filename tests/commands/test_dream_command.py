@@ -17,7 +17,7 @@ from dream_room import LAST, DreamRoom, deleting, dream_room
 from notes_room import until
 from rooms import KEY, MODEL
 
-from ipyagent.memory.dream_lock import DreamLock
+from ipyagent.memory.guard import DreamLock
 from ipyagent.practice.replies import Reply, text
 
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,8 @@ from ipyagent.errors import MemoryRefused, TrustError, UsageError
 from ipyagent.journal.events import MemorySaved
 from ipyagent.practice.replies import text, tool
 from ipyagent.ui.browsing import browsing_of
-from ipyagent.ui.memory_static import list_lines as listed
-from ipyagent.ui.memory_static import static_browser
+from ipyagent.ui.memory_browser import list_lines as listed
+from ipyagent.ui.memory_browser import static_browser
 
 KEY = "sk-ant-api03-Qm4NcYh3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8"
 

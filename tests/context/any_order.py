@@ -39,7 +39,7 @@ from ipyagent.journal.events import (
     UsageReported,
     UserMessage,
 )
-from ipyagent.journal.lines import encode
+from ipyagent.journal.journal import encode
 from ipyagent.journal.view import ContextView
 from ipyagent.practice.replies import Reply
 from ipyagent.practice.server.judge import Judge

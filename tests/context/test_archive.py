@@ -18,7 +18,7 @@ from ipyagent import Agent
 from ipyagent.commands.context import saving_lines
 from ipyagent.context.archive import left_ranges, left_results
 from ipyagent.journal.events import Compacted, ResultsCleared, ResultStored, ToolReturned, TurnsRemoved
-from ipyagent.journal.stored import FOLDER
+from ipyagent.journal.journal import FOLDER
 from ipyagent.practice.replies import text, tool
 
 EAGER = {"clear_policy": "every_turn"}

@@ -8,7 +8,7 @@ import time
 import pytest
 from situations import Talk, decide, said, situation
 
-from ipyagent.context.clear_results import BY_COUNT, BY_TIME, NAME
+from ipyagent.context.clear_results import BY_COUNT, BY_TIME, LAYER
 from ipyagent.context.reminders import standing, told_in
 from ipyagent.journal.events import LayerDecision, ResultsCleared, ResultStored, UserMessage
 from ipyagent.journal.view import ContextView
@@ -29,7 +29,7 @@ def test_every_turn_keeps_the_three_newest() -> None:
     talk = rounds(6)
     cleared, decided = talk.consider(**EAGER)
     assert isinstance(cleared, ResultsCleared)
-    assert (len(cleared.calls), cleared.text, cleared.layer) == (3, BY_COUNT, NAME)
+    assert (len(cleared.calls), cleared.text, cleared.layer) == (3, BY_COUNT, LAYER)
     assert isinstance(decided, LayerDecision)
     assert talk.results() == [GONE] * 3 + ["word " * 400] * 3
     assert talk.consider(**EAGER) == []
@@ -131,7 +131,7 @@ def test_what_does_not_pay_is_kept_and_said() -> None:
     talk = Talk().user().call().call().call().call().answer(said("A long answer. " * 3_000)).user()
     (decided,) = talk.consider(turns=3)
     assert isinstance(decided, LayerDecision)
-    assert (decided.layer, decided.saved, decided.dollars) == (NAME, 0, 0.0)
+    assert (decided.layer, decided.saved, decided.dollars) == (LAYER, 0, 0.0)
     assert decided.words.startswith("kept 1 old tool result: clearing now would cost $")
     assert talk.results() == ["word " * 400] * 4
 

@@ -603,17 +603,7 @@ def noting_reply(body: dict[str, Any]) -> Reply:
 
 
 def engine_compact(agent: Any, **how: Any) -> Any:
-    """`%compact` without its words: the same function, on the agent thread."""
-    class Nowhere:
-        root = folder = agent.folder
-
-        def __init__(self) -> None:
-            self.read_stamps: dict[Path, str] = {}
-            self.namespace: dict[str, Any] = {}
-            self.hidden: dict[str, Any] = {}
-
-        async def on_main(self, call: Any) -> Any:
-            return call()
-
-    engine = Engine(agent.session, Nowhere())  # type: ignore[arg-type]
-    return agent._thread.start(lambda: engine.compact("manual", **how)).result(10)
+    """`%compact` without its words: the same function, on the agent thread; the event, None when nothing was done."""
+    with agent.occupied() as main:
+        engine = Engine(agent.session, agent.workspace(agent.session, main))
+        return main.blocking_door(lambda: engine.compact("manual", **how))

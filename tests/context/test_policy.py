@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipyagent.context.policy import ClearCandidate, ClearDecision, dollars, rounded, weigh
+from ipyagent.context.thresholds import ClearCandidate, ClearDecision, dollars, rounded, weigh
 from ipyagent.journal.protocols import Rates
 
 RATES = Rates(input=2e-6, read=0.2e-6, write=2.5e-6, output=10e-6)

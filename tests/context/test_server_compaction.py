@@ -13,11 +13,11 @@ from rooms import MODEL
 
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.events import Compacted, ForkEnded, LayerFailed, Usage, UsageReported
-from ipyagent.model.compaction import compaction_betas, summaries_as_text
+from ipyagent.model.capabilities import compaction_betas, summaries_as_text
 from ipyagent.model.prices import cost_of
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import Exchange
-from ipyagent.reports.shares import Shares
+from ipyagent.reports.timeline import Shares
 
 WINDOW = 40_000
 LONG = tool("python", {"code": "print('0123456789 ' * 2000)"}, thinking="I print a long line.")

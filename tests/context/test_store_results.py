@@ -21,11 +21,10 @@ from rooms import as_json, results, room
 import ipyagent
 from ipyagent.assembly.wiring import limit_of
 from ipyagent.config import IPyAgent
-from ipyagent.context.excerpts import excerpt, kind_of_text
-from ipyagent.context.store_results import FullResult, ends, for_person, largest_first, store
+from ipyagent.context.store_results import FullResult, ends, excerpt, for_person, kind_of_text, largest_first, store
 from ipyagent.journal.events import Event, LayerFailed, ResultStored, ToolReturned
+from ipyagent.journal.journal import FOLDER, file_stem, lines_of
 from ipyagent.journal.protocols import ToolOutput
-from ipyagent.journal.stored import FOLDER, file_stem, lines_of
 from ipyagent.journal.tokens import is_over, prose_chars
 from ipyagent.journal.view import ContextView
 from ipyagent.practice.replies import calls, text, tool
@@ -175,7 +174,7 @@ def test_sizes_are_by_tokens_and_told_as_characters_of_prose(make: Callable[...,
     rig.turn("more")
     page = result_text(rig.results()[-1])
     assert 20_000 < prose_chars(page) < 25_500
-    assert "go on with offset=" in page
+    assert "continue with offset=" in page
 
 
 def test_a_tool_may_have_its_own_limit(make: Callable[..., Rig]) -> None:
@@ -397,7 +396,7 @@ def test_reading_more_needs_no_question_and_is_not_stored_again(make: Callable[.
     assert rig.seen.asked == []
     read, found, within, short = (result_text(block) for block in rig.results()[1:])
     assert read.splitlines()[0] == "15001\trow 15000 " + "x" * 60
-    assert "go on with offset=" in read
+    assert "continue with offset=" in read
     assert 20_000 < len(read) < 25_500
     assert "row 12345 " in found
     assert "row 12346 " in found

@@ -17,7 +17,7 @@ from compact_room import GOOD, Answer, CompactRoom, compact_room, directive_in, 
 
 from ipyagent import Agent
 from ipyagent.assembly.requests import Options
-from ipyagent.context.gaps import rounds_to_drop, stated_gap
+from ipyagent.context.summarize import rounds_to_drop, stated_gap
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.events import Compacted, ForkEnded, LayerDecision, LayerFailed, ToolReturned
 from ipyagent.journal.tokens import estimate_text

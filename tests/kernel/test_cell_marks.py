@@ -13,7 +13,7 @@ import pytest
 from compact_room import CompactRoom, compact_room
 from rooms import Room, as_json, results, room
 
-from ipyagent.commands.rollback import roll_back
+from ipyagent.commands.cells import roll_back
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Compacted, SystemReminder, TurnsRemoved
 from ipyagent.kernel.cell_marks import HIDDEN, HIDE, PIN, CellMarks, mark_of
@@ -151,10 +151,10 @@ def test_a_cell_that_is_asked_again_offers_to_take_its_turn_back_and_does_nothin
 def test_a_cell_that_asks_several_times_at_once_took_nothing_back_of_its_own(place: Room) -> None:
     place.server.script(*(text(f"answer {number}") for number in range(6)))  # type: ignore[union-attr]
     loop = "for number in range(3):\n    get_ipython().run_cell_magic('agent', '', f'part {number}')"
-    assert "asked before" not in place.ok(loop, cell_id="loops", headless=False).streams
+    assert "ran this cell before" not in place.ok(loop, cell_id="loops", headless=False).streams
     number = len(place.said())
     again = place.ok(loop, cell_id="loops", headless=False).streams
-    assert again.count("asked before") == 1
+    assert again.count("ran this cell before") == 1
     assert f"in turn {number}, which stays" in again
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from ipyagent.journal.protocols import Execution
 from ipyagent.kernel.execute import run_async, run_sync
-from ipyagent.kernel.failures import last_line, render_failure
 from ipyagent.kernel.output import OutputLog, drain, readable
+from ipyagent.kernel.rendering import last_line, render_failure
 from ipyagent.kernel.scope import make_shell
 
 

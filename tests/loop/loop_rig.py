@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.agent import Agent, Options, TurnResult
-from ipyagent.assembly.listening import NullSurface
+from ipyagent.assembly.requests import NullSurface
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import Event, PermissionAsked, Retrying, Streamed, TurnEnded
 from ipyagent.journal.journal import TRANSCRIPT, read_events

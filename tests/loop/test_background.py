@@ -16,7 +16,7 @@ import pytest
 from notes_room import LOG, STATE, NotesRoom, notes_room, noting, until, words
 
 from ipyagent import Options
-from ipyagent.assembly.listening import NullSurface
+from ipyagent.assembly.requests import NullSurface
 from ipyagent.errors import JournalError
 from ipyagent.journal.events import Event, ForkEnded, LayerDecision, LayerFailed, NotesWritten, TurnEnded
 from ipyagent.journal.protocols import TurnStatus

@@ -12,7 +12,7 @@ from loop_rig import Rig
 from ipyagent.journal.events import LayerDecision, ResultsCleared, UsageReported
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
-from ipyagent.ui.notices import notice_of
+from ipyagent.ui.transcript import notice_of
 
 POLICIES: dict[str, dict[str, Any]] = {
     "every turn": {"clear_policy": "every_turn"},

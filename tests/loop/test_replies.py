@@ -163,7 +163,7 @@ def test_an_empty_reply_is_nudged_once(rig: Rig) -> None:
     rig.server.script(empty(), empty())
     result = rig.fault_turn()
     assert result.status == "failed"
-    assert "nothing, twice" in result.message
+    assert "empty answer twice" in result.message
 
 
 def test_only_thinking_counts_as_empty(rig: Rig) -> None:
@@ -330,7 +330,7 @@ def test_the_turn_ends_as_a_limit_after_max_turns(rig: Rig) -> None:
     rig.server.script(*[tool("python", {"code": "1"})] * 3)
     result = rig.turn(max_turns=3)
     assert (result.status, len(rig.server.messages)) == ("limit", 3)
-    assert "go on" in result.message
+    assert "continue" in result.message
     rig.server.script(text("and on"))
     assert rig.turn("go on").text == "and on"
     assert rig.server.refused == []

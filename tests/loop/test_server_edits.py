@@ -21,7 +21,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.practice.replies import fault, text, tool
 from ipyagent.practice.server import PracticeServer
-from ipyagent.reports.shares import Shares
+from ipyagent.reports.timeline import Shares
 
 SMALL = {
     "server_clear_trigger": 9_000, "server_clear_at_least": 3_000, "layer_notes": False, "clear_keep": 2,

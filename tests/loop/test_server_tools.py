@@ -10,6 +10,7 @@ from loop_rig import MODEL, Person, Rig
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError
+from ipyagent.journal.blocks import CALL, is_result
 from ipyagent.journal.events import (
     AssistantMessage,
     Compacted,
@@ -18,10 +19,8 @@ from ipyagent.journal.events import (
     SystemPromptFrozen,
     UsageReported,
 )
-from ipyagent.journal.server_tools import CALL, is_result
 from ipyagent.journal.view import ContextView
 from ipyagent.memory.provenance import ProvenanceIndex
-from ipyagent.parts.messages import MailService
 from ipyagent.practice.replies import Reply, cut, server_call, text, tool, web
 from ipyagent.practice.server import PracticeServer
 
@@ -102,7 +101,7 @@ def test_a_pause_is_gone_on_with_as_it_was_and_its_search_is_run_then(make_rig: 
     assert [block["type"] for block in of_the_web(blocks_sent(rig))] == [CALL]
     assert [block["type"] for block in goes_on(rig)] == [CALL, "web_search_tool_result"]
     again = ContextView.of(rig.events())  # the same from the journal
-    assert again.part(MailService) == rig.agent.session.view.messages  # type: ignore[union-attr]
+    assert again.messages == rig.agent.session.view.messages  # type: ignore[union-attr]
 
 
 def test_a_search_beside_a_call_of_ours_is_run_with_the_next_request(make_rig: Callable[..., Rig]) -> None:
@@ -215,7 +214,7 @@ def test_a_server_that_runs_no_search_is_told_in_one_line_and_gets_words(make_ri
         other.script(text("as words"))
         assert rig.turn("go on").status == "finished"
         assert other.refused == []
-        body = other.part(MailService)[-1].body
+        body = other.messages[-1].body
         assert body is not None
         assert of_the_web([b for m in body["messages"] for b in m["content"]]) == []
         assert "[web_search: penguins body mass]" in str(body["messages"])

@@ -14,8 +14,7 @@ import pytest
 from loop_rig import Rig
 
 from ipyagent.journal.events import LayerFailed, ToolCalled
-from ipyagent.loop.hooks import NAMES
-from ipyagent.loop.shell_hooks import HooksFile
+from ipyagent.loop.hooks import NAMES, HooksFile
 from ipyagent.practice.replies import text, tool
 from ipyagent.project import user_folder
 

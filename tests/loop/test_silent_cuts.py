@@ -16,8 +16,7 @@ from ipyagent import Agent, IPyAgent
 from ipyagent.commands.context import report
 from ipyagent.journal.events import Compacted, LayerFailed, UsageReported
 from ipyagent.journal.events import Usage as UsageEvent
-from ipyagent.journal.tally import TokenCounter
-from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.journal.tokens import TokenCounter, estimate_blocks
 from ipyagent.journal.view import ContextView
 
 Usage = Callable[[list[int]], dict[str, Any] | None]

@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipyagent.parts.mcp.names import server_part, tool_names
-from ipyagent.parts.mcp.schemas import fitted
+from ipyagent.parts.mcp.listing import fitted, server_part, tool_names
 
 FIT = re.compile(r"mcp__[a-zA-Z0-9_-]+__[a-zA-Z0-9_-]+")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ipyagent.journal.protocols import ToolOutput
-from ipyagent.parts.mcp.results import MOST_FILES, MOST_PARTS, MOST_PICTURES, ResultFiles, mended_png, output_of
+from ipyagent.parts.mcp.tool import MOST_FILES, MOST_PARTS, MOST_PICTURES, ResultFiles, mended_png, output_of
 
 types = pytest.importorskip("mcp_types")
 

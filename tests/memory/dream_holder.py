@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ipyagent.memory.dream_lock import DreamLock
 from ipyagent.memory.files import MemoryStore, WriteResult
+from ipyagent.memory.guard import DreamLock
 from ipyagent.memory.staging import DreamWorkspace
 
 

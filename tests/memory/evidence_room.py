@@ -16,7 +16,7 @@ from ipyagent.journal.events import Event, MemorySaved, MemorySurfaced, ToolRetu
 from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.memories import MemoryStores
 from ipyagent.memory.provenance import ProvenanceIndex
-from ipyagent.memory.selector import check_directive, goes_beyond
+from ipyagent.memory.ranking import check_directive, goes_beyond
 from ipyagent.practice.model import memories as selecting
 from ipyagent.project import Project
 from ipyagent.tools.memory import memory

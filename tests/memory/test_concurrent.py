@@ -18,8 +18,8 @@ import pytest
 from store_hands import END, SHARED, text_of
 from store_steps import OPERATIONS
 
-from ipyagent.memory.dream_lock import NAME
 from ipyagent.memory.files import MemoryStore
+from ipyagent.memory.guard import NAME
 from ipyagent.memory.index import named_in
 from ipyagent.project import Project
 

@@ -10,8 +10,8 @@ import pytest
 
 from ipyagent.journal.events import AssistantMessage, MemorySaved, ToolCalled, Usage, UsageReported
 from ipyagent.memory.dream import SHOWN_TURNS, DreamProgress, Gates, advanced, order, system
-from ipyagent.memory.dream_lock import DreamLock
 from ipyagent.memory.files import MemoryStore
+from ipyagent.memory.guard import DreamLock
 
 HOUR = 3600.0
 

@@ -18,9 +18,9 @@ import pytest
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.locks import is_running
-from ipyagent.memory.dream_lock import ELSEWHERE, HERE, NAME, DreamLock, Holder
 from ipyagent.memory.dream_record import digests, undo
 from ipyagent.memory.files import MemoryStore
+from ipyagent.memory.guard import ELSEWHERE, HERE, NAME, DreamLock, Holder
 from ipyagent.memory.staging import DreamWorkspace
 
 HOLDER = Path(__file__).with_name("dream_holder.py")

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.dream_lock import DreamLock
 from ipyagent.memory.dream_record import digests
 from ipyagent.memory.files import MemoryStore
+from ipyagent.memory.guard import DreamLock
 from ipyagent.memory.index import named_in
 from ipyagent.memory.staging import DreamWorkspace
 

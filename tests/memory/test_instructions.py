@@ -21,8 +21,8 @@ from ipyagent.memory.instructions import (
     Instructions,
     instructions_text,
     load_instructions,
+    mentions,
 )
-from ipyagent.memory.mentioned import mentions
 from ipyagent.project import Project
 
 

@@ -286,7 +286,7 @@ def test_a_query_of_empty_words_alone_keeps_them() -> None:
 
 def test_vectors_find_what_shares_no_word_and_are_kept_with_the_index(tmp_path: Path) -> None:
     pytest.importorskip("wordllama", reason="the extra `embeddings` is not installed")
-    from ipyagent.memory import embeddings
+    from ipyagent.memory import fulltext
 
     cache = tmp_path / "cache" / "recall.sqlite"
     folder = Folder(tmp_path / "memory", cache)
@@ -294,7 +294,7 @@ def test_vectors_find_what_shares_no_word_and_are_kept_with_the_index(tmp_path: 
     for number in range(30):
         folder.add(f"x{number * 3}.md", f"Invoice {number} is paid by bank transfer")
     folder.refresh()
-    model = embeddings.load()
+    model = fulltext.load()
     assert model is not None
     first = rank([folder.shelf], "which dogs and cats live there", embedder=model)[0]
     assert first.memory.name == "pet.md"
@@ -303,11 +303,11 @@ def test_vectors_find_what_shares_no_word_and_are_kept_with_the_index(tmp_path: 
     folder.index.close()
     again = Folder(tmp_path / "memory", cache)
     again.refresh()
-    stored = again.index.vectors(embeddings.KIND, lambda texts: asked.append(len(texts)) or model.stored(texts))
+    stored = again.index.vectors(fulltext.KIND, lambda texts: asked.append(len(texts)) or model.stored(texts))
     assert (len(stored), asked) == (31, [])
     again.add("new.md", "a new one")
     again.refresh()
-    again.index.vectors(embeddings.KIND, lambda texts: asked.append(len(texts)) or model.stored(texts))
+    again.index.vectors(fulltext.KIND, lambda texts: asked.append(len(texts)) or model.stored(texts))
     assert asked == [1]
 
 
@@ -408,9 +408,9 @@ def test_unrelated_requests_of_any_script_show_nothing_and_related_ones_their_me
     folder: Folder, vectors: bool
 ) -> None:
     """Vectors know the Latin script alone: of others they told that the script was the same."""
-    from ipyagent.memory import embeddings
+    from ipyagent.memory import fulltext
 
-    model = embeddings.load() if vectors else None
+    model = fulltext.load() if vectors else None
     if vectors and model is None:
         pytest.skip("the extra `embeddings` is not installed")
     for number, text in enumerate(MIXED):

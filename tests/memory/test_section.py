@@ -58,7 +58,7 @@ def test_no_line_of_an_index_can_close_it() -> None:
 def test_it_keeps_to_its_room_and_says_what_was_left_out(tokens: int) -> None:
     text, line = memory_section({"project": index(200), "user": index(200)}, tokens)
     assert estimate_text(text) <= tokens * 1.05
-    assert "of 400 memories stand in it" in line
+    assert "of 400 memories are listed" in line
     shown = text.count("- [Fact")
     assert f": {shown} of 400" in line
     if shown:

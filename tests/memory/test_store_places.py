@@ -9,8 +9,7 @@ import pytest
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.memories import MemoryStores
-from ipyagent.memory.places import memory_folder, store_in
+from ipyagent.memory.memories import MemoryStores, memory_folder, store_in
 from ipyagent.project import Project, find_root
 
 

@@ -9,7 +9,7 @@ import pytest
 from model_room import MODEL, answers, model_at, request
 
 from ipyagent.journal.protocols import ModelInfo, ModelReply, Request
-from ipyagent.model.reading import StreamParser
+from ipyagent.model.wire import StreamParser
 from ipyagent.practice.replies import fault, text
 from ipyagent.practice.server import PracticeServer
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ipyagent.journal.admission import REPLY_KEYS
+from ipyagent.journal.blocks import REPLY_KEYS
 from ipyagent.journal.events import ToolReturned, Usage, UserMessage
 from ipyagent.journal.protocols import ModelReply
 from ipyagent.journal.view import ContextView
-from ipyagent.model.reading import CUT_BY_LIMIT, StreamParser
+from ipyagent.model.wire import CUT_BY_LIMIT, StreamParser
 from ipyagent.practice.server.models import catalogue
 from ipyagent.practice.server.rules import check_conversation
 

@@ -29,7 +29,7 @@ from ipyagent.journal.events import (
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 from ipyagent.practice.model.lessons import requests
-from ipyagent.reports.shares import Shares
+from ipyagent.reports.timeline import Shares
 
 nbformat: Any = formats  # its functions are untyped
 NAME = "08_teaching.ipynb"

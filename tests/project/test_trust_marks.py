@@ -163,7 +163,7 @@ def test_a_folder_that_brings_something_is_not_made_here(tmp_path: Path, path: s
     assert not own.trusted
     line = own.untrusted_line()
     assert f"({name})" in line
-    assert line.endswith("say %agent trust")
+    assert line.endswith("run %agent trust")
     own.trust()
     assert own.trusted
     assert own.untrusted_line() == ""

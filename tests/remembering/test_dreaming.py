@@ -15,14 +15,14 @@ import pytest
 from dream_room import LAST, DreamRoom, deleting, dream_room, memory, order_in
 from notes_room import until
 
-from ipyagent.commands.dream_work import dream_now
+from ipyagent.commands.dream import dream_now
 from ipyagent.commands.memory import run_memory
 from ipyagent.errors import AgentError, MemoryRefused, UsageError
 from ipyagent.headers import read_headed
 from ipyagent.journal.events import MemorySaved, SessionStarted, ToolReturned, TurnEnded, UsageReported
 from ipyagent.loop.budget import spent_today
-from ipyagent.memory.dream_lock import DreamLock
 from ipyagent.memory.files import MemoryStore
+from ipyagent.memory.guard import DreamLock
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text
 
@@ -459,7 +459,7 @@ def test_a_failure_rolls_back_is_told_and_after_three_no_more_begin(room: DreamR
         assert len(room.asked()) == min(count, 3)
     told = [line for line in agent.notices if line.startswith("dream, failed")]
     assert len(told) == 3
-    assert told[-1].endswith("no more are begun in this kernel, %memory dream makes one")
+    assert told[-1].endswith("no more start in this kernel unless you run %memory dream")
     assert room.content() == before
     assert room.last == LAST
     with pytest.raises(AgentError, match="the memories are as they were"):
@@ -536,7 +536,7 @@ def test_one_that_waits_can_be_dropped(room: DreamRoom) -> None:
     room.dreams = [deleting(*[f"fact_{number}.md" for number in range(6)]), text("Done.")]
     agent = room.agent()
     assert "waits for your yes" in dream_now(agent)
-    assert "dropped" in dream_now(agent, undo=True)
+    assert "discarded" in dream_now(agent, undo=True)
     assert room.content() == before
     with pytest.raises(UsageError, match="no dream waits"):
         dream_now(agent, accept=True)

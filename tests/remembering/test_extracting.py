@@ -16,7 +16,7 @@ from extract_room import ExtractRoom, creating, directive_in, extract_room, memo
 from notes_room import until
 
 from ipyagent import Options, hooks
-from ipyagent.assembly.listening import NullSurface
+from ipyagent.assembly.requests import NullSurface
 from ipyagent.commands.memory import run_memory
 from ipyagent.journal.events import (
     AssistantMessage,

@@ -11,8 +11,7 @@ import pytest
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import AssistantMessage, SessionStarted, ToolReturned, UserMessage
 from ipyagent.journal.journal import Journal
-from ipyagent.replay.claude_code import read_claude_code
-from ipyagent.replay.importers import read_recording
+from ipyagent.replay.importers import read_claude_code, read_recording
 from ipyagent.replay.recording import Recording
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ipyagent.journal.admission import text_block
+from ipyagent.journal.blocks import text_block
 from ipyagent.journal.events import (
     AssistantMessage,
     Compacted,
@@ -17,9 +17,8 @@ from ipyagent.journal.events import (
     UserMessage,
 )
 from ipyagent.replay.facts import TrackedFact, read_facts
-from ipyagent.replay.importers import read_recording
+from ipyagent.replay.importers import read_own, read_recording
 from ipyagent.replay.metrics import Metrics
-from ipyagent.replay.own_sessions import read_own
 from ipyagent.replay.recording import Collector, RecordedText, Recording
 from ipyagent.replay.replaying import OwnWords, replay, settings_for
 

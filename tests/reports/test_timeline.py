@@ -28,9 +28,7 @@ from ipyagent.journal.events import (
     UsageReported,
     UserMessage,
 )
-from ipyagent.reports.comparing import compare
-from ipyagent.reports.shares import SOURCES
-from ipyagent.reports.timeline import describe, timeline, view_at
+from ipyagent.reports.timeline import SOURCES, compare, describe, timeline, view_at
 from ipyagent.ui.timeline import LETTERS, panel_state, static_timeline, turn_lines
 
 EVIL = "<img src=x onerror='alert(1)'> | `x` **b**"

@@ -15,8 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ipyagent.assembly.listening import NullSurface
-from ipyagent.assembly.requests import Options
+from ipyagent.assembly.requests import NullSurface, Options
 from ipyagent.journal.events import Event
 from ipyagent.practice.server.models import Refused
 from ipyagent.practice.server.prompt import Reader

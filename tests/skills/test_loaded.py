@@ -11,11 +11,10 @@ from skill_room import Shelved, make
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Compacted, DecisionUndone, SkillLoaded, SkillsListed, TurnsRemoved
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.parts.skills.changes import changed
 from ipyagent.parts.skills.desk import ALL, EACH, restorable, unknown
-from ipyagent.parts.skills.loaded import listing_of
+from ipyagent.parts.skills.discover import MOST_FILES
+from ipyagent.parts.skills.loaded import changed, listing_of
 from ipyagent.parts.skills.parse import FILE
-from ipyagent.parts.skills.text import MOST_FILES
 
 
 def test_a_loaded_skill_is_its_body_its_folder_and_its_files(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_long_lines_and_long_files_are_capped(workspace: ShellWorkspace) -> None
     shown = read(workspace, "a.txt", limit=1_000_000)
     assert len(shown) < 26_000
     assert "98,000 more characters" in shown
-    assert "go on with offset=" in shown
+    assert "continue with offset=" in shown
 
 
 def test_pictures_are_shown_scaled(workspace: ShellWorkspace) -> None:

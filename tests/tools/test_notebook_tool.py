@@ -143,7 +143,7 @@ def test_move_and_delete_touch_one_cell_and_a_cell_is_never_there_twice(workspac
     call(workspace, "move", cell="rawone", before="load")
     call(workspace, "move", cell="load")
     assert ids(path) == ["rawone", "attached", "title", "private", "load"]
-    with pytest.raises(ToolFailure, match="stands at the end already"):
+    with pytest.raises(ToolFailure, match="is at the end already"):
         call(workspace, "move", cell="load")
     with pytest.raises(ToolFailure, match="beside itself"):
         call(workspace, "move", cell="load", after="load")
@@ -243,7 +243,7 @@ def test_a_file_that_was_not_read_or_has_changed_since_is_not_edited(workspace: 
     call(workspace, "read")
     theirs = path.read_bytes().replace(b"# Title", b"# Their title")
     path.write_bytes(theirs)
-    with pytest.raises(ToolFailure, match="saved by somebody else since it was read"):
+    with pytest.raises(ToolFailure, match="saved by another program since it was read"):
         call(workspace, "delete", cell="load")
     assert path.read_bytes() == theirs
     call(workspace, "read")

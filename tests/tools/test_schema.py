@@ -11,7 +11,7 @@ from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure, UsageError
 from ipyagent.journal.protocols import Tool, ToolOutput, Workspace
-from ipyagent.parts.mcp.schemas import fitted
+from ipyagent.parts.mcp.listing import fitted
 from ipyagent.tools.schema import FunctionTool, tidied, tool, unwrapped
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ipyagent.ui.as_cells import Inserting
-from ipyagent.ui.door import ButtonBridge
+from ipyagent.ui.buttons import ButtonBridge, Inserting
 
 MARK = {"ipyagent": {"turn": 1}}
 CELL = {"cell_type": "code", "id": "x", "metadata": MARK, "outputs": [], "source": ["a = 1\n", "a"]}

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipyagent.ui.calls import diff, main_argument, sources
-from ipyagent.ui.code import HIGHLIGHT_LIMIT, highlight, tokens
+from ipyagent.ui.item_views import diff, main_argument, sources
+from ipyagent.ui.markdown import HIGHLIGHT_LIMIT, highlight, tokens
 
 from .pages import Page
 

@@ -11,8 +11,7 @@ import pytest
 from ipyagent.journal.events import Recalled
 from ipyagent.remembering.dreaming import DreamStatus
 from ipyagent.ui.browsing import EditConflict, Explained, MemoryFilter, diff
-from ipyagent.ui.memory_browser import MemoryBrowser
-from ipyagent.ui.memory_static import ROWS, list_lines, static_browser
+from ipyagent.ui.memory_browser import ROWS, MemoryBrowser, list_lines, static_browser
 
 from .memories import PLOTS, ROLE, Place, memory
 from .pages import HOSTILE, Page, unseen

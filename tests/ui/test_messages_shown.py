@@ -6,9 +6,9 @@ import io
 import re
 
 from ipyagent.journal.events import Event, MessageReceived, MessageSent, ToolCalled, ToolReturned
-from ipyagent.ui.fragments import item_html
 from ipyagent.ui.items import MessageItem
 from ipyagent.ui.look import PANEL, STATIC
+from ipyagent.ui.segments import item_html
 from ipyagent.ui.static import plain_text, static_bundle
 from ipyagent.ui.terminal import TerminalSurface
 from ipyagent.ui.transcript import fold

@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 
 from ipyagent.journal.events import Event, PlanWritten, Step, ToolCalled, TurnEnded
-from ipyagent.ui.fragments import item_html
 from ipyagent.ui.items import PlanItem, ToolItem
 from ipyagent.ui.look import PANEL, STATIC
-from ipyagent.ui.segments import DeltaBuffer
+from ipyagent.ui.segments import DeltaBuffer, item_html
 from ipyagent.ui.static import static_bundle
 from ipyagent.ui.terminal import TerminalSurface
 from ipyagent.ui.transcript import fold

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipyagent.assembly.stepping import LayerPreview, LayerStep, LayerStepResult
-from ipyagent.ui.door import ButtonBridge
+from ipyagent.ui.buttons import ButtonBridge
 from ipyagent.ui.steps import StepPanel
 
 DONE = LayerStep(layer="notes", done=True, before={"user": 9}, after={"user": 5}, price=None, event=3)

@@ -11,7 +11,7 @@ import nbformat
 from nbclient import NotebookClient
 
 from ipyagent.journal.protocols import Surface
-from ipyagent.ui.text import TextSurface
+from ipyagent.ui.terminal import TextSurface
 
 from .pages import HOSTILE, unseen
 from .test_static import hostile_turn

@@ -17,7 +17,7 @@ from rooms import KEY, MODEL
 
 from ipyagent import agent_map
 from ipyagent.agent import Agent, Options
-from ipyagent.assembly.listening import NullSurface
+from ipyagent.assembly.requests import NullSurface
 from ipyagent.children.mailbox import MailMessage, post
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, ToolFailure
@@ -26,9 +26,9 @@ from ipyagent.memory.memories import MemoryStores
 from ipyagent.memory.staging import DreamWorkspace
 from ipyagent.memory.transcripts import CACHE, search_sessions
 from ipyagent.parts.mcp.entries import put_entry
-from ipyagent.parts.mcp.log import ServerLog
-from ipyagent.parts.mcp.results import ResultFiles
-from ipyagent.parts.skills.writing import write_skill
+from ipyagent.parts.mcp.stdio import ServerLog
+from ipyagent.parts.mcp.tool import ResultFiles
+from ipyagent.parts.skills.parse import write_skill
 from ipyagent.practice.replies import Fault, Reply, fault, text, tool
 from ipyagent.practice.server import PracticeServer
 from ipyagent.project import Project, user_folder

@@ -16,7 +16,7 @@ from ipyagent.journal.events import Block
 from ipyagent.journal.protocols import Tool
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.parts import Part
-from ipyagent.parts.mcp.names import PREFIX
+from ipyagent.parts.mcp.listing import PREFIX
 from ipyagent.parts.mcp.servers import Servers
 from ipyagent.parts.mcp.tool import OutsideTool
 from ipyagent.tools.catalogue import SEARCH, told_of

@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ipyagent.errors import AgentError, SettingError, ToolFailure
 from ipyagent.journal.journal import clean
 from ipyagent.parts.mcp.entries import PROJECT, McpServerConfig, expanded
-from ipyagent.parts.mcp.listing import OfferedTool, listed
-from ipyagent.parts.mcp.log import ServerLog
-from ipyagent.parts.mcp.mending import Mended
+from ipyagent.parts.mcp.listing import Mended, OfferedTool, listed
 from ipyagent.parts.mcp.processes import Processes
-from ipyagent.parts.mcp.stdio import MOST_LINE, stdio_streams
+from ipyagent.parts.mcp.stdio import MOST_LINE, ServerLog, stdio_streams
 
 if TYPE_CHECKING:
     from mcp import Client

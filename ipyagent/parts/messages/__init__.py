@@ -13,8 +13,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from ipyagent.assembly.sessions import ASIDE
-from ipyagent.children.letters import received
-from ipyagent.children.mailbox import Mailbox, MailMessage, post
+from ipyagent.children.mailbox import Mailbox, MailMessage, post, received
 from ipyagent.children.messages import Addressed, Alone, OtherSession, SessionMail
 from ipyagent.errors import AgentError, JournalError, ToolFailure
 from ipyagent.journal.events import SessionStarted

@@ -21,12 +21,18 @@ from ipyagent.journal.protocols import Tool, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.parts import Host, Part, PromptSpace, Section, TakenIn, Turn
 from ipyagent.parts.skills.catalogue import catalogue_of
-from ipyagent.parts.skills.changes import changed
-from ipyagent.parts.skills.discover import SkillFolder, SkillIndex, SkillListing, places_of
-from ipyagent.parts.skills.loaded import BEGINNING, RESTORED, Loaded, digest_of, listing_of
+from ipyagent.parts.skills.discover import (
+    MOST_CHARS,
+    SkillFolder,
+    SkillIndex,
+    SkillListing,
+    digest_of,
+    places_of,
+    skill_text,
+)
+from ipyagent.parts.skills.loaded import BEGINNING, RESTORED, Loaded, changed, listing_of
 from ipyagent.parts.skills.parse import Skill, body_of
-from ipyagent.parts.skills.text import MOST_CHARS, skill_text
-from ipyagent.reports.shares import measure_of
+from ipyagent.reports.timeline import measure_of
 from ipyagent.tools.answers import text_output
 from ipyagent.tools.schema import FunctionTool, tool
 

@@ -14,20 +14,18 @@ from weakref import WeakSet
 
 import msgspec
 
-from ipyagent.assembly.fitting import fitted
-from ipyagent.assembly.prompt import render
+from ipyagent.assembly.head import render
 from ipyagent.assembly.requests import Options
+from ipyagent.assembly.toolbox import fitted
 from ipyagent.assembly.wiring import endpoint_of, limits_of, small_model_of, state_of
 from ipyagent.children import definitions
-from ipyagent.children.child import Subagent, SubagentMainThread
+from ipyagent.children.child import NAME as HAND_BACK
+from ipyagent.children.child import Subagent, SubagentMainThread, told
+from ipyagent.children.definitions import SubagentType, built_in, memory_words, own_memory
 from ipyagent.children.family import NoChildren, SubagentPool
-from ipyagent.children.handing import NAME as HAND_BACK
-from ipyagent.children.handing import told
-from ipyagent.children.kinds import SubagentType, built_in
-from ipyagent.children.memory import memory_words, own_memory
 from ipyagent.children.messages import SubagentMail
 from ipyagent.errors import AgentError, MemoryRefused
-from ipyagent.journal.admission import text_block
+from ipyagent.journal.blocks import text_block
 from ipyagent.journal.events import Event, FileChanged, ModelChosen, SystemPromptFrozen
 from ipyagent.journal.protocols import Model, Tool, Workspace
 from ipyagent.journal.tokens import estimate_blocks

@@ -1,24 +1,44 @@
-"""A reply put together from the stream's raw events, whatever server sends them.
-
-A block counts only when its end was seen, or the whole reply's: half a tool call is never kept, half a text is.
-Broken JSON of a call is kept as text for the model and the call is marked as not to be run. What is null or absent is
-empty; a piece that fits no open block begins one of its own kind; of what is kept only the API's own kinds and keys.
-"""
+"""The Messages API's two directions: a request without what the server or the model lacks, and a reply put together
+from the stream's raw events, whatever server sends them."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import msgspec
 
-from ipyagent.journal.admission import known_block
+from ipyagent.journal.blocks import CALL, THINKING, as_text, is_result, known_block
 from ipyagent.journal.events import AssistantMessage, Block, Usage
-from ipyagent.journal.protocols import ModelEvent, ModelReply, ResponseStarted, TextDelta, ThinkingDelta, ToolDelta
-from ipyagent.journal.server_tools import CALL, is_result
+from ipyagent.journal.protocols import (
+    ModelEvent,
+    ModelInfo,
+    ModelReply,
+    Request,
+    ResponseStarted,
+    TextDelta,
+    ThinkingDelta,
+    ToolDelta,
+)
+from ipyagent.model.capabilities import (
+    DIAGNOSIS_BETA,
+    EDITS_BETA,
+    LONG_BETA,
+    WHOLE_THINKING,
+    compaction_betas,
+    offered,
+    split_suffix,
+    summaries_as_text,
+    without_marks,
+)
+
+# ---- A reply put together from the stream's raw events, whatever server sends them. A block counts only when its
+# end was seen, or the whole reply's: half a tool call is never kept, half a text is. Broken JSON of a call is kept
+# as text for the model and the call is marked as not to be run. What is null or absent is empty; a piece that fits
+# no open block begins one of its own kind; of what is kept only the API's own kinds and keys.
 
 CUT_BY_LIMIT = (
     "The call was cut off by the output limit before it was complete, so it was not run. "
@@ -418,3 +438,77 @@ def _counts(usage: Any) -> dict[str, int]:
     for inner in (usage.get("cache_creation"), usage.get("server_tool_use")):
         flat.update(inner if isinstance(inner, dict) else {})
     return {key: value for key, value in flat.items() if type(value) is int and 0 <= value <= MOST_TOKENS}
+
+
+# ---- A request as the Messages API takes it, without what the server or the model lacks.
+
+def body_of(
+    request: Request, info: ModelInfo, *, lacking: Container[str], thinking: bool, limit: int, betas: str
+) -> dict[str, Any]:
+    """Arguments of the SDK's `messages.create`. `lacking` are the optional parts that are left out,
+    `limit` the most tokens of a reply, `betas` the header's value as it stands for all requests."""
+    if "cache_control" in lacking:
+        request = without_marks(request)
+    body: dict[str, Any] = {
+        "model": info.model,
+        "max_tokens": min(request.max_tokens, limit),
+        "messages": request.messages,
+        "stream": True,
+    }
+    if request.system:
+        body["system"] = request.system
+    if tools := offered(request.tools, info, lacking):
+        body["tools"] = tools
+    if WHOLE_THINKING in lacking and "thinking" not in lacking and _has_gaps(request.messages):
+        body["thinking"] = {"type": "disabled"}  # some think without being asked to (DeepSeek, Kimi)
+    elif info.thinking and thinking and request.thinking and "thinking" not in lacking:
+        body["thinking"] = {"type": "adaptive", "display": "summarized"}
+    if request.effort and info.effort and "output_config" not in lacking:
+        body["output_config"] = {"effort": request.effort}
+    if request.schema is not None and "output_config" not in lacking:
+        form = {"type": "json_schema", "schema": request.schema}
+        body["output_config"] = {**body.get("output_config", {}), "format": form}
+    asked = []
+    if request.diagnose is not None and "diagnostics" not in lacking:
+        body["diagnostics"] = {"previous_message_id": request.diagnose or None}
+        asked.append(DIAGNOSIS_BETA)
+    if request.edits is not None and "context_management" not in lacking:
+        # the plain client is used for all servers; it knows the field in its beta half only
+        edits = _possible(request.edits, thinking="display" in body.get("thinking", ()))
+        body["extra_body"] = {"context_management": edits}
+        asked.append(EDITS_BETA)
+    if request.compaction is not None:
+        body["extra_body"] = {"compaction": request.compaction}
+    if info.compaction:
+        asked += compaction_betas(body)
+    else:  # another model, another server: what was summarised is told as text
+        body["messages"] = summaries_as_text(request.messages)
+    if not info.server_tools:
+        body["messages"] = as_text(body["messages"])
+    if split_suffix(request.model)[1] and info.source == "[1m] suffix":
+        asked.append(LONG_BETA)
+    if asked:
+        known = [name.strip() for name in betas.split(",") if name.strip()]
+        body["extra_headers"] = {"anthropic-beta": ",".join(dict.fromkeys([*known, *asked]))}
+    return body
+
+
+def _has_gaps(messages: list[dict[str, Any]]) -> bool:
+    """Whether a tool call has lost the thinking before it, or had none."""
+    kinds = ({block["type"] for block in message["content"]} for message in messages)
+    return any("tool_use" in each and each.isdisjoint(THINKING) for each in kinds)
+
+
+def _possible(edits: dict[str, Any], *, thinking: bool) -> dict[str, Any]:
+    """The edits without that of thinking where the request does not ask for any: it would be refused."""
+    if thinking:
+        return edits
+    kept = [edit for edit in edits["edits"] if not str(edit["type"]).startswith("clear_thinking")]
+    return {**edits, "edits": kept}
+
+
+def has_marks(body: dict[str, Any]) -> bool:
+    """Whether cache marks are in a request."""
+    places = [*body.get("system", ()), *body.get("tools", ())]
+    places += [block for message in body["messages"] for block in message["content"]]
+    return any("cache_control" in block for block in places)

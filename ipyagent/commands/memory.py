@@ -27,9 +27,9 @@ from ipyagent.commands.memory_report import (
 from ipyagent.errors import AgentError, JournalError, MemoryRefused, UsageError
 from ipyagent.headers import MARK, read_headed, write_headed
 from ipyagent.journal.events import ForkEnded, MemorySaved
-from ipyagent.memory.access import KINDS, Address, MemoryAccess, SavedMemory, address
+from ipyagent.memory.access import KINDS, MemoryAccess, SavedMemory
 from ipyagent.memory.extract import PURPOSE
-from ipyagent.memory.names import INDEX, ROOT, SCOPES
+from ipyagent.memory.names import INDEX, ROOT, SCOPES, Address, address
 from ipyagent.memory.scan import Memory
 from ipyagent.memory.words import folded, stop
 from ipyagent.options import nearest

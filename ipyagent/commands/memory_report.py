@@ -13,12 +13,12 @@ from ipyagent.errors import AgentError, MemoryRefused, TrustError
 from ipyagent.escape import line as one_line
 from ipyagent.escape import plain
 from ipyagent.journal.events import MemorySaved, MemorySurfaced
-from ipyagent.memory.access import Address, MemoryAccess
+from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.extract import figures
 from ipyagent.memory.history import Version
 from ipyagent.memory.index import IndexFinding
 from ipyagent.memory.memories import MemoryStores
-from ipyagent.memory.names import SCOPES
+from ipyagent.memory.names import SCOPES, Address
 from ipyagent.memory.recall import age_words
 from ipyagent.memory.scan import Memory
 from ipyagent.memory.transcripts import CACHE, search_sessions

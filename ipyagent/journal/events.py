@@ -1,9 +1,8 @@
 """The closed union of events: everything that ever happens in a session.
 
-A transcript is one JSON object a line, `{"type": <class name>, "id": …, "parent": …, "at": …}` plus
-the fields of the class. Events are frozen; a new fact is a new event. Adding a class here means
-deciding in `view.py` what the model sees of it and in `ui/` what the user sees of it: both match
-over the union and mypy reports the missing case.
+A transcript is one JSON object a line, `{"type": <the class's tag>, "id": …, "parent": …, "at": …}` plus the fields
+of the class. Events are frozen; a new fact is a new event. A new class means deciding in `view.py` what the model sees
+of it and in `ui/` what the user sees: both match over the union and mypy reports the missing case.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ MessageKind: TypeAlias = Literal["text", "shutdown_request", "shutdown_response"
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    """`id` counts from 1 in a journal; `parent` is the id of the event before it (0: the first);
-    `at` is Unix time in seconds. All three are set by `Journal.append`."""
+    """`id` counts from 1 in a journal; `parent` is the event before it (0: the first); `at` is Unix time in seconds.
+    `Journal.append` sets all three."""
 
     id: int = 0
     parent: int = 0
@@ -272,8 +271,7 @@ class ThinkingDropped(_Event, frozen=True, tag=True):
 
 
 class BlockDropped(_Event, frozen=True, tag=True):
-    """The image or document blocks of event `event` leave the view as `[image]`/`[document]`:
-    the server refused them (`why`)."""
+    """The server refused the image or document blocks of event `event` (`why`): the view names them in brackets."""
 
     event: int
     why: str = ""
@@ -401,8 +399,7 @@ class LayerDecision(_Event, frozen=True, tag="LayerDecided"):
 
 
 class LayerFailed(_Event, frozen=True, tag=True):
-    """A layer could not do its work and stepped aside; `stopped`: it will not be tried again by
-    itself in this session."""
+    """A layer could not do its work and stepped aside; `stopped`: it is off for the rest of the session."""
 
     layer: str
     why: str
@@ -410,8 +407,7 @@ class LayerFailed(_Event, frozen=True, tag=True):
 
 
 class CacheBroken(_Event, frozen=True, tag=True):
-    """Fewer tokens were read from cache than were there to read, and why; `expected` breaks were
-    caused by a recorded decision."""
+    """Fewer tokens were read from cache than there were, and why; a recorded decision caused `expected` breaks."""
 
     cause: str
     missed: int
@@ -431,8 +427,7 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MemorySurfaced(_Event, frozen=True, tag=True):
-    """Memories stand in the context from here on, as a note of ours in `text`. `by`: "selector" (a small
-    model chose) or "ranking" (full text alone)."""
+    """Memories are in the context from here on, as our note `text`. `by`: "selector" (a small model) or "ranking"."""
 
     memories: tuple[Recalled, ...]
     text: str
@@ -595,10 +590,10 @@ class TurnEnded(_Event, frozen=True, tag=True):
 
 Event: TypeAlias = (
     SessionStarted | KernelStarted | SystemPromptFrozen | ModelChosen | UserMessage | SystemReminder | Streamed
-    | AssistantMessage | UsageReported | ToolCalled | ToolReturned | PermissionAsked | PermissionAnswered
-    | FileChanged | FilesRestored | Retrying | ThinkingDropped | BlockDropped | ResultStored | ResultsCleared
-    | Compacted | TurnsRemoved | TurnCollapsed | DecisionUndone | NotesWritten | ServerEdited | ForkEnded
-    | LayerDecision | LayerFailed | CacheBroken | MemorySurfaced | MemoryDismissed | MemorySaved | MemoryExtracted
-    | PlanWritten | SkillLoaded | SkillsListed | ChildStarted | ChildProgress | ChildEnded | MessageReceived
-    | MessageSent | PartEvent | TurnEnded
+    | AssistantMessage | UsageReported | ToolCalled | ToolReturned | PermissionAsked | PermissionAnswered | FileChanged
+    | FilesRestored | Retrying | ThinkingDropped | BlockDropped | ResultStored | ResultsCleared | Compacted
+    | TurnsRemoved | TurnCollapsed | DecisionUndone | NotesWritten | ServerEdited | ForkEnded | LayerDecision
+    | LayerFailed | CacheBroken | MemorySurfaced | MemoryDismissed | MemorySaved | MemoryExtracted | PlanWritten
+    | SkillLoaded | SkillsListed | ChildStarted | ChildProgress | ChildEnded | MessageReceived | MessageSent | PartEvent
+    | TurnEnded
 )  # fmt: skip

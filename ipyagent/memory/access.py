@@ -19,14 +19,11 @@ from msgspec.structs import replace
 from ipyagent.errors import MemoryRefused
 from ipyagent.headers import Headed, read_headed, write_headed
 from ipyagent.journal.events import Event, MemorySaved
-from ipyagent.memory.concepts import bare, shared, weighty
+from ipyagent.memory.concepts import bare
 from ipyagent.memory.files import MemoryStore, WriteResult, check_size
 from ipyagent.memory.guard import STOP, STOPPED
 from ipyagent.memory.memories import MemoryStores
-from ipyagent.memory.names import INDEX, ROOT, SUFFIX, checked_name, loose_path
-from ipyagent.memory.names import SCOPES as SCOPES
-from ipyagent.memory.names import Address as Address
-from ipyagent.memory.names import address as address
+from ipyagent.memory.names import INDEX, ROOT, SCOPES, SUFFIX, Address, address, checked_name, loose_path
 from ipyagent.memory.provenance import (
     OLD_LABEL,
     PERSONAL,
@@ -35,6 +32,7 @@ from ipyagent.memory.provenance import (
     added,
     parts,
     standing,
+    still_carried_out,
     worst,
 )
 from ipyagent.memory.quotation import MOST_KEPT, Evidence, Quote, Typed
@@ -455,7 +453,7 @@ class MemoryAccess:
         origin = self._origin(head, old, was, evidence.quotes, there=bool(before))
         source, sentence = origin.source, origin.sentence
         if source == "said":
-            words = [*_still(known, head, old), *(each.words for each in evidence.quotes)]
+            words = [*still_carried_out(known, head, old), *(each.words for each in evidence.quotes)]
             where = evidence.quotes[-1] if evidence.quotes else None
             at = (word_of(old.fields.get("session")), old.fields.get("turn"))
             if where is not None:
@@ -608,10 +606,3 @@ class MemoryAccess:
             return SavedMemory(event, written.memory, remark)
         made = self._record(event)
         return SavedMemory(made if isinstance(made, MemorySaved) else event, written.memory, remark)
-
-
-def _still(known: Sequence[str], head: Headed, old: Headed) -> list[str]:
-    """The quotations of a memory that something in it still carries out, after a change."""
-    told, before = (parts(word_of(each.fields.get("description")), each.body)[0] for each in (head, old))
-    kept = {word for sentence in set(told) & set(before) for word in weighty(sentence)}
-    return [each for each in known if set(told) == set(before) or shared(weighty(each), kept)]

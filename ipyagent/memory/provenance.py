@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.headers import read_headed
+from ipyagent.headers import Headed, read_headed
 from ipyagent.journal.blocks import texts_of
 from ipyagent.journal.events import (
     AssistantMessage,
@@ -33,6 +33,7 @@ from ipyagent.journal.events import (
 from ipyagent.memory.concepts import Passages, bare, dates, is_idea, shared, weighty
 from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.quotation import NEGATIONS, Evidence, Quote, Typed, Words, is_negated, tokens
+from ipyagent.memory.scan import word_of
 from ipyagent.memory.words import RUN, folded
 
 Source: TypeAlias = Literal["said", "claimed", "inferred", "quoted"]
@@ -540,3 +541,10 @@ def _orders_in(text: str) -> tuple[list[list[str]], list[list[str]]]:
         if end >= 0:
             sentence += [weighty(each) for each in _ENDS.split(line) if each and _ORDERS.search(each)]
     return around, sentence
+
+
+def still_carried_out(known: Sequence[str], head: Headed, old: Headed) -> list[str]:
+    """The quotations of a memory that something in it still carries out, after a change."""
+    told, before = (parts(word_of(each.fields.get("description")), each.body)[0] for each in (head, old))
+    kept = {word for sentence in set(told) & set(before) for word in weighty(sentence)}
+    return [each for each in known if set(told) == set(before) or shared(weighty(each), kept)]

@@ -238,9 +238,6 @@ class Part:
         """What stands again after a compaction, in `room` tokens: each with its name for the user and its text."""
         return []
 
-    def compacted(self, session: Session) -> None:
-        """All messages of the session gave way to a compaction."""
-
     def commands(self) -> Mapping[str, Command]:
         """Its commands of `%agent`, by name."""
         return {}

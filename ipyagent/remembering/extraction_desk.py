@@ -19,9 +19,10 @@ from ipyagent.journal.protocols import Permission, PermissionQuestion, Surface, 
 from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.session import Session
-from ipyagent.memory.access import SCOPES, MemoryAccess
+from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.extract import PURPOSE, saved_line
 from ipyagent.memory.files import Memory
+from ipyagent.memory.names import SCOPES
 from ipyagent.memory.transcripts import PastSessions
 from ipyagent.project import Project
 from ipyagent.redaction import redacted

@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple
 from ipyagent.errors import AgentError, MemoryRefused, ToolFailure
 from ipyagent.headers import read_headed
 from ipyagent.journal.protocols import REPLY, ToolOutput, Workspace
-from ipyagent.memory.access import KINDS, Address, MemoryAccess, SavedMemory
+from ipyagent.memory.access import KINDS, MemoryAccess, SavedMemory
 from ipyagent.memory.memories import OFF
-from ipyagent.memory.names import INDEX, ROOT, SCOPES
+from ipyagent.memory.names import INDEX, ROOT, SCOPES, Address
 from ipyagent.memory.scan import check_edit, header_lines
 from ipyagent.memory.transcripts import PastSessions
 from ipyagent.tools.answers import capped, clean, text_output

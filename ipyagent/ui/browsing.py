@@ -18,11 +18,12 @@ import msgspec
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import MemorySaved, Recalled
 from ipyagent.journal.protocols import Model
-from ipyagent.memory.access import SCOPES, Address, MemoryAccess, address
+from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.extract import name_of
 from ipyagent.memory.files import Memory
 from ipyagent.memory.history import Version
 from ipyagent.memory.memories import MemoryStores
+from ipyagent.memory.names import SCOPES, Address, address
 from ipyagent.memory.ranking import Ranked
 from ipyagent.memory.recall import RecalledMemories, days_between, ignores_memory, is_due
 from ipyagent.parts.memory import MemoryPart

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from ipyagent.config import IPyAgent
-from ipyagent.memory.access import MemoryAccess, address
+from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.memories import MemoryStores
+from ipyagent.memory.names import address
 from ipyagent.memory.recall import RecallHit, shown
 from ipyagent.memory.scan import Memory
 from ipyagent.project import Project

@@ -21,8 +21,9 @@ from ipyagent.errors import AgentError, MemoryRefused, ToolFailure
 from ipyagent.headers import read_headed
 from ipyagent.journal.events import Event, MemorySaved, ToolReturned, UserMessage
 from ipyagent.journal.protocols import REPLY
-from ipyagent.memory.access import MemoryAccess, address
+from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.memories import MemoryStores
+from ipyagent.memory.names import address
 from ipyagent.project import Project
 from ipyagent.tools.catalogue import builtin_tools
 from ipyagent.tools.memory import memory

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ipyagent import IPyAgent
 from ipyagent.journal.events import MemorySaved, MemorySurfaced, Recalled
-from ipyagent.memory.access import address
 from ipyagent.memory.files import Memory
 from ipyagent.memory.memories import MemoryStores
+from ipyagent.memory.names import address
 from ipyagent.project import Project
 from ipyagent.remembering.taking_back import MemoryUndo
 from ipyagent.ui.browsing import Browsing, Explained

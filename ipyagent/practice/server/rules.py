@@ -28,28 +28,15 @@ from ipyagent.practice.server.models import (
 from ipyagent.practice.server.prompt import check_shape, is_void
 
 VERSIONS: Final = ("2023-06-01", "2026-10-21")
-FIELDS: Final = frozenset(
-    {
-        "model",
-        "messages",
-        "max_tokens",
-        "system",
-        "tools",
-        "tool_choice",
-        "thinking",
-        "output_config",
-        "stream",
-        "stop_sequences",
-        "metadata",
-        "cache_control",
-        "diagnostics",
-        "container",
-        "inference_geo",
-        "service_tier",
-        "speed",
-        "user_profile_id",
-        "workspace_id",
-    }
+
+
+def _names(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+FIELDS: Final = _names(
+    "model messages max_tokens system tools tool_choice thinking output_config stream stop_sequences metadata "
+    "cache_control diagnostics container inference_geo service_tier speed user_profile_id workspace_id"
 )
 SAMPLING: Final = ("temperature", "top_p", "top_k")
 CLIENT_TOOLS: Final[Mapping[str, str]] = {
@@ -325,7 +312,7 @@ _USES: Final = "`tool_use` ids were found without `tool_result` blocks immediate
 
 
 def _fields(words: str) -> frozenset[str]:
-    return frozenset(f"type {words}".split())
+    return _names(f"type {words}")
 
 
 BLOCKS: Final[Mapping[str, frozenset[str]]] = {
@@ -344,17 +331,9 @@ BLOCKS: Final[Mapping[str, frozenset[str]]] = {
 }
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "user": frozenset({"text", "image", "document", "search_result", "tool_result", "compaction"}),
-    "assistant": frozenset(
-        {
-            "text",
-            "thinking",
-            "redacted_thinking",
-            "tool_use",
-            "compaction",
-            "server_tool_use",
-            "web_search_tool_result",
-            "web_fetch_tool_result",
-        }
+    "assistant": _names(
+        "text thinking redacted_thinking tool_use compaction server_tool_use "
+        "web_search_tool_result web_fetch_tool_result"
     ),
     "system": frozenset({"text"}),
     "tool_result": frozenset({"text", "image", "document", "search_result"}),

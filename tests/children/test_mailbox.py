@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 PEER = """
 import sys, time
 from pathlib import Path
-from ipyagent.children.letters import received
+from ipyagent.children.mailbox import received
 from ipyagent.children.mailbox import MailMessage, Mailbox, post
 from ipyagent.loop.history import MailState
 from ipyagent.loop.session import Session

@@ -72,7 +72,7 @@ def test_no_control_character_is_written() -> None:
 def test_in_nbclient_one_output_with_three_forms_is_stored(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path[:0] = [{str(REPOSITORY)!r}, {str(REPOSITORY / 'tests')!r}]\n"
-        "from ipyagent.ui.text import TextSurface\nfrom ui.turns import whole_turn, STATUS\n"
+        "from ipyagent.ui.terminal import TextSurface\nfrom ui.turns import whole_turn, STATUS\n"
         "surface = TextSurface(); surface.open(); surface.status(STATUS)\n"
         "for event in whole_turn(): surface.show(event)\nsurface.close()"
     )
@@ -85,7 +85,7 @@ def test_in_nbclient_one_output_with_three_forms_is_stored(tmp_path: Path) -> No
 def test_importing_every_surface_loads_nothing_heavy() -> None:
     script = (
         "import sys, json; before = set(sys.modules)\n"
-        "import ipyagent.ui.panel, ipyagent.ui.terminal, ipyagent.ui.text, ipyagent.ui.static\n"
+        "import ipyagent.ui.panel, ipyagent.ui.terminal, ipyagent.ui.terminal, ipyagent.ui.static\n"
         "print(json.dumps(sorted({name.split('.')[0] for name in set(sys.modules) - before})))"
     )
     result = subprocess.run(

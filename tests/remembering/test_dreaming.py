@@ -462,7 +462,7 @@ def test_a_failure_rolls_back_is_told_and_after_three_no_more_begin(room: DreamR
     assert told[-1].endswith("no more start in this kernel unless you run %memory dream")
     assert room.content() == before
     assert room.last == LAST
-    with pytest.raises(AgentError, match="the memories are as they were"):
+    with pytest.raises(AgentError, match="changed nothing"):
         dream_now(agent)
 
 

@@ -145,7 +145,7 @@ def test_move_and_delete_touch_one_cell_and_a_cell_is_never_there_twice(workspac
     assert ids(path) == ["rawone", "attached", "title", "private", "load"]
     with pytest.raises(ToolFailure, match="is at the end already"):
         call(workspace, "move", cell="load")
-    with pytest.raises(ToolFailure, match="beside itself"):
+    with pytest.raises(ToolFailure, match="next to itself"):
         call(workspace, "move", cell="load", after="load")
     call(workspace, "delete", cell="title")
     assert ids(path) == ["rawone", "attached", "private", "load"]

@@ -46,7 +46,7 @@ METHODS = ("search", "match", "fullmatch", "finditer", "findall", "sub", "subn",
 
 BOUNDED = {
     "ui.look._EXPORT": "our own scripts",
-    "ui.look:60": "our own style sheet",
+    "ui.look._COLOUR": "our own style sheet",
     "redaction.names._WORDS": "a name, cut to 200 characters",
     "tools.changes._COMMENT": "lines of at most 120 characters",
     "tools.changes._REST": "lines of at most 120 characters",

@@ -54,10 +54,12 @@ def sheet(name: str = "") -> str:
     return shared + ((HERE / f"{name}.css").read_text("utf-8") if name else "")
 
 
+_COLOUR = re.compile(r"--ia-(source-[a-z-]+|layer-[a-z]+): (#[0-9a-f]{6});")
+
+
 @cache
 def _colours() -> dict[str, str]:
-    pairs = re.findall(r"--ia-(source-[a-z-]+|layer-[a-z]+): (#[0-9a-f]{6});", (HERE / "look.css").read_text("utf-8"))
-    return dict(pairs)
+    return dict(_COLOUR.findall((HERE / "look.css").read_text("utf-8")))
 
 
 def source_colour(source: str) -> str:

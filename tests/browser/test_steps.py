@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +69,7 @@ def test_each_press_is_one_decision_and_undo_takes_it_back(server: Server, shots
         page.shot("steps_done")
         for left in (1, 0):
             back.click()
-            until(lambda left=left: cell.get_by_text("Done:").count() == left, "the step back")  # type: ignore[misc]
+            until(lambda left=left: cell.get_by_text(re.compile(r"\bDone:")).count() == left, "the step back")  # type: ignore[misc]
             cell.get_by_text("undone").wait_for(timeout=15_000)
         made = decisions(server.root)
         assert [type(event) for event in made] == [ResultsCleared, Compacted, DecisionUndone, DecisionUndone]

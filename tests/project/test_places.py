@@ -89,7 +89,7 @@ def test_a_home_that_cannot_be_written_is_named_and_the_session_works(place: Pla
     line = f"{home}/.ipyagent cannot be written (HOME is {home}), so trust,"
     assert said.count(line) == 2, "by the session and by doctor"
     refused = place.run("%load_ext ipyagent\n%agent resume\n", HOME=str(home))
-    assert f"whether you trust {place.project} cannot be known" in refused
+    assert f"whether you trust {place.project} is unknown" in refused
     again = place.run("%load_ext ipyagent\n%memory list\n%agent trust\n%agent resume\n", HOME=str(home))
     assert "resumed session" in again
     assert "Traceback" not in said + refused + again

@@ -27,7 +27,8 @@ def test_recorded_sessions_save_what_they_saved_for_a_small_share_of_the_money()
 def test_an_everyday_session_saves_all_that_was_said_for_a_small_share_of_the_money(tmp_path: Path) -> None:
     said = [
         "mean of x by region", "We always report medians, never means.", "why is that?", "plot y", "make it wider",
-        "The presentation is on 2026-12-10.", "how many rows have no date", "now by month", "thanks", "and by week",
+        "Remember that the presentation is on 2026-12-10.",
+        "how many rows have no date", "now by month", "thanks", "and by week",
     ]  # fmt: skip
     with extract_room(tmp_path) as room:
         agent = room.agent(extract_words=150, extract_from="cheapest", background_percent=100 * MOST)

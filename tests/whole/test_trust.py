@@ -86,7 +86,7 @@ def test_an_untrusted_project_says_one_line_and_trust_turns_it_on_within_the_ses
         lines = [line for line in told.splitlines() if "trust" in line]
         assert len(lines) == 1
         assert "AGENTS.md, CLAUDE.md, AGENT.local.md" in lines[0]
-        assert "nothing of its own was loaded" in lines[0]
+        assert "nothing from it was loaded" in lines[0]
         assert "%agent trust" in lines[0]
         first = as_json(place.sent())
         assert [bird for bird in (*BIRDS, "GOOSE") if bird in first] == []
@@ -106,7 +106,7 @@ def test_an_untrusted_project_says_one_line_and_trust_turns_it_on_within_the_ses
         assert len(place.sent()["messages"]) == 5, "the same conversation"
         assert not (place.folder / "pwned").exists()
 
-        assert "not trusted any more" in place.ok("%agent trust --off").streams
+        assert "no longer trusted" in place.ok("%agent trust --off").streams
         place.asks("and at last?")
         system = as_json(place.sent()["system"])
         assert [bird for bird in BIRDS if bird in system] == []

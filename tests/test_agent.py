@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pace import within
 from rooms import KEY, MODEL, results
 
 from ipyagent import Agent, IPyAgent, Options, TurnResult, hooks, tool
@@ -89,6 +90,7 @@ def test_the_events_come_as_they_happen_and_are_on_the_disk_already(make: Make, 
     assert any(isinstance(event, ToolReturned) for event in seen)
 
 
+@pytest.mark.paced
 def test_leaving_the_loop_early_stops_the_turn(make: Make, server: PracticeServer) -> None:
     agent = make()
     server.script(text("word " * 5_000, delay=0.02))  # 100 s
@@ -102,7 +104,7 @@ def test_leaving_the_loop_early_stops_the_turn(make: Make, server: PracticeServe
 
     began = time.monotonic()
     asyncio.run(leave())
-    assert time.monotonic() - began < 50
+    assert time.monotonic() - began < within(3, 50)
     assert not agent.busy
     assert agent.session is not None
     assert agent.session.history.turns[-1].status == "stopped"
@@ -347,6 +349,7 @@ async def stubborn(seconds: float) -> str:
     return "at last"
 
 
+@pytest.mark.paced
 def test_a_turn_that_outlives_its_stop_keeps_its_session_and_takes_no_other_turns_panel(
     make: Make, server: PracticeServer
 ) -> None:
@@ -361,7 +364,7 @@ def test_a_turn_that_outlives_its_stop_keeps_its_session_and_takes_no_other_turn
         if number == 0:
             began = time.monotonic()
             while not free(agent):
-                assert time.monotonic() - began < 100
+                assert time.monotonic() - began < within(10, 100)
                 time.sleep(0.05)
             server.script(text("free again"))
             assert agent.run_sync("and now?").text == "free again"

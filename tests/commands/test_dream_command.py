@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from dream_room import LAST, DreamRoom, deleting, dream_room
 from notes_room import until
+from pace import within
 from rooms import KEY, MODEL
 
 from ipyagent.memory.guard import DreamLock
@@ -119,6 +120,7 @@ def test_without_memories_it_does_nothing_and_makes_nothing(room: DreamRoom, tmp
     assert list((tmp_path / "bare").iterdir()) == []
 
 
+@pytest.mark.paced
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_signal_in_the_middle_leaves_the_memories_as_they_were(room: DreamRoom, how: signal.Signals) -> None:
     room.save_many()
@@ -141,7 +143,7 @@ def test_a_signal_in_the_middle_leaves_the_memories_as_they_were(room: DreamRoom
     else:
         assert process.returncode == 1
         assert out == ""
-        # a busy machine may take longer than the two seconds that a turn has to close
-        assert re.match("ipyagent: (stopped; no memory was changed|the stopped turn did not close)", problem)
+        late = "" if within(0, 1) == 0 else "|the stopped turn did not close"  # beside others two seconds may not do
+        assert re.match(f"ipyagent: (stopped; no memory was changed{late})", problem)
         assert problem.count("\n") == 1
     assert room.last == LAST

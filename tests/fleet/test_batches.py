@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from pace import within
 from rooms import KEY, MODEL
 
 from ipyagent import IPyAgent, agent_map
@@ -190,6 +191,7 @@ def test_what_expired_is_handed_in_anew(project: Path, monkeypatch: pytest.Monke
         assert "24 hours" in rows[1]["error"]
 
 
+@pytest.mark.paced
 def test_an_interrupt_returns_at_once_and_the_next_call_fetches_the_answers(office: Office, project: Path) -> None:
     go, begun = threading.Event(), threading.Event()
 
@@ -210,7 +212,7 @@ def test_an_interrupt_returns_at_once_and_the_next_call_fetches_the_answers(offi
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         agent_map(["one", "two"], batch=True, settings=office.settings)
-    assert time.monotonic() - told[0] < 10  # the work takes 20 s
+    assert time.monotonic() - told[0] < within(0.3, 10)  # the work takes 20 s
     assert [len(batch.prompts) for batch in on_disk(project)] == [2]
     go.set()
     rows = agent_map(["two", "one", "three"], batch=True, settings=office.settings)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
+from pace import within
 from vega_datasets import data as vega
 
 from ipyagent import agent_map
@@ -106,6 +107,7 @@ def test_a_killed_dask_worker_fails_nothing_and_one_that_always_dies_its_own_tas
     assert "worker" in rows[0]["error"]
 
 
+@pytest.mark.paced
 @pytest.mark.parametrize("kind", ["dask", "engines"])
 def test_an_interrupt_frees_a_clusters_workers(office: Office, kind: str, request: pytest.FixtureRequest) -> None:
     cluster: Executor = request.getfixturevalue(kind)
@@ -121,7 +123,7 @@ def test_an_interrupt_frees_a_clusters_workers(office: Office, kind: str, reques
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         agent_map([f"be slow {n}" for n in range(9)], cluster, settings=office.settings)
-    assert time.monotonic() - told[0] < 10  # the work takes 20 s
+    assert time.monotonic() - told[0] < within(0.5, 10)  # the work takes 20 s
     assert [cluster.submit(int, str(n)).result(timeout=10) for n in range(WORKERS)] == [0, 1, 2]
     assert office.asked == {"slow": WORKERS}, "nothing else was begun"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pace import within
 from rooms import room
 
 from ipyagent import agent_map
@@ -66,6 +67,7 @@ def test_a_task_that_always_kills_its_worker_is_named_and_the_others_finish(offi
     assert rows[1]["tries"] == 2
 
 
+@pytest.mark.paced
 def test_an_interrupt_frees_the_callers_workers_too(office: Office) -> None:
     told: list[float] = []
 
@@ -80,6 +82,6 @@ def test_an_interrupt_frees_the_callers_workers_too(office: Office) -> None:
     with ProcessPoolExecutor(1) as pool:
         with pytest.raises(KeyboardInterrupt):
             agent_map(["be slow", "be plain"], pool, settings=office.settings)
-        assert time.monotonic() - told[0] < 10  # the work takes 20 s
+        assert time.monotonic() - told[0] < within(0.3, 10)  # the work takes 20 s
         assert pool.submit(int, "7").result(timeout=5) == 7
     assert office.asked == {"slow": 1}

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from kernels import Kernel
+from pace import within
 
 BUSY = "s = scripted.Scripted(ip, ('code', 'print(\"ready\")\\nwhile True: pass')).button()\nawait s.awaited()"
 
@@ -16,12 +17,15 @@ def test_the_newest_kernel_still_has_both_private_names(kernel: Kernel) -> None:
     assert kernel.eval(names) == [True, True]
 
 
+@pytest.mark.paced
 def test_a_click_ends_a_busy_loop_without_a_subshell(kernel: Kernel) -> None:
     cell = kernel.run(BUSY, when="LIVE ready", act=lambda k: k.click({"kind": "stop"}))
     assert cell.value["why"] == "button"
     assert cell.latency is not None
+    assert cell.latency < within(1, 20)
 
 
+@pytest.mark.paced
 def test_a_click_ends_a_busy_loop_from_a_subshell(kernel: Kernel) -> None:
     kernel.make_subshell()
     try:
@@ -30,6 +34,7 @@ def test_a_click_ends_a_busy_loop_from_a_subshell(kernel: Kernel) -> None:
         kernel.subshell = None
     assert cell.value["why"] == "button"
     assert cell.latency is not None
+    assert cell.latency < within(1, 20)
 
 
 @pytest.mark.parametrize("code", ["while True: pass", "import asyncio\\nawait asyncio.sleep(60)"])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pace import within
 
 from ipyagent.journal.protocols import Execution
 from ipyagent.kernel.execute import run_async, run_sync
@@ -325,6 +326,7 @@ def test_rebinding_is_found_by_identity(shell: Any) -> None:
     assert got.added == ("Small",)
 
 
+@pytest.mark.paced
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to itself")
 def test_without_a_dispatcher_ctrl_c_interrupts_as_always(shell: Any) -> None:
     timer = threading.Timer(0.2, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT))
@@ -333,7 +335,7 @@ def test_without_a_dispatcher_ctrl_c_interrupts_as_always(shell: Any) -> None:
     got = run(shell, "done = 1\nimport time; time.sleep(30)")
     assert got.interrupted
     assert got.added == ("done", "time")
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - began < within(5, 25)
 
 
 def test_a_script_shell_writes_nothing_and_leaves_main_alone(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import pytest
 from kernels import ROOT
+from pace import within
 
 from ipyagent.kernel.frontend import describe_frontend
 from ipyagent.kernel.scope import make_shell
@@ -93,6 +94,7 @@ def test_servers_elsewhere_are_not_asked(server: dict[str, Any], tmp_path: Path)
     assert time.monotonic() - began < 0.5
 
 
+@pytest.mark.paced
 def test_a_server_that_does_not_answer_costs_a_second_at_most(server: dict[str, Any], tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for i in range(5):
@@ -100,7 +102,7 @@ def test_a_server_that_does_not_answer_costs_a_second_at_most(server: dict[str, 
             (tmp_path / f"jpserver-{i}.json").write_text(json.dumps(server))
         began = time.monotonic()
         assert describe_frontend(kernel_shell()).notebook is None
-        assert time.monotonic() - began < 4.5  # one after the other they would take five
+        assert time.monotonic() - began < within(1.5, 4.5)  # one after the other they would take five
 
 
 def test_without_a_person_there_are_no_live_widgets(server: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from loop_rig import Person, Rig, result_text
+from pace import within
 
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import LayerFailed, PermissionAsked, ToolCalled
@@ -154,6 +155,7 @@ def test_an_answer_that_is_none_denies(make_rig: Callable[..., Rig], answer: Any
     assert "which is no answer" in str(rig.results())
 
 
+@pytest.mark.paced
 def test_a_hook_that_hangs_is_left_and_denies_only_before_a_tool(make_rig: Callable[..., Rig]) -> None:
     rig, free = make_rig(), threading.Event()
     hooks.timeout = 0.2
@@ -170,7 +172,7 @@ def test_a_hook_that_hangs_is_left_and_denies_only_before_a_tool(make_rig: Calla
     began = time.monotonic()
     assert rig.turn("go").status == "finished"
     free.set()
-    assert time.monotonic() - began < 18
+    assert time.monotonic() - began < within(5, 18)
     assert "x" not in rig.agent.shell.user_ns
     failed = [event.why for event in rig.events() if isinstance(event, LayerFailed)]
     assert failed == ["hook user_prompt (slow): HookFailed: it took longer than 0.2 s"]

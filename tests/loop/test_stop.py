@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 from loop_rig import Person, Rig, result_text
+from pace import within
 
 from ipyagent.journal.events import (
     AssistantMessage,
@@ -52,10 +53,10 @@ def stopped(rig: Rig, condition: Callable[[], bool], person: Person | None = Non
     stopper = rig.stop_when(condition)
     began = time.monotonic()
     result = rig.turn("go", person)
-    assert time.monotonic() - began < 90
+    assert time.monotonic() - began < within(5, 90)
     stopper.join()
     assert result.status == "stopped"
-    until = time.monotonic() + 60
+    until = time.monotonic() + within(2, 60)
     while rig.server.open_streams and time.monotonic() < until:
         time.sleep(0.01)
     assert rig.server.open_streams == 0
@@ -71,12 +72,14 @@ def stopped(rig: Rig, condition: Callable[[], bool], person: Person | None = Non
     return events
 
 
+@pytest.mark.paced
 def test_stop_while_waiting_for_the_model(rig: Rig) -> None:
     rig.server.script(replace(text("late"), first_delay=100.0))
     events = stopped(rig, lambda: rig.server.open_streams > 0)
     assert not [event for event in events if isinstance(event, AssistantMessage)]
 
 
+@pytest.mark.paced
 def test_stop_while_the_model_writes_keeps_what_was_shown(rig: Rig) -> None:
     rig.server.script(LONG)
     events = stopped(rig, lambda: any(isinstance(event, Streamed) for event in rig.seen.events))
@@ -86,18 +89,21 @@ def test_stop_while_the_model_writes_keeps_what_was_shown(rig: Rig) -> None:
     assert said.blocks[0]["text"].startswith(shown.strip())
 
 
+@pytest.mark.paced
 def test_stop_while_the_model_thinks(rig: Rig) -> None:
     thought = {"type": "thinking", "thinking": "hm " * 400, "signature": ""}
     rig.server.script(Reply((thought, {"type": "text", "text": "so"}), delay=0.02))
     stopped(rig, lambda: any(isinstance(event, Streamed) for event in rig.seen.events))
 
 
+@pytest.mark.paced
 def test_stop_while_a_call_is_being_written(rig: Rig) -> None:
     rig.server.script(tool("python", {"code": "ran = 1\n" * 400}, delay=0.02))
     stopped(rig, lambda: any("python" in phase for phase in rig.seen.phases))
     assert "ran" not in rig.agent.shell.user_ns
 
 
+@pytest.mark.paced
 def test_stop_while_code_runs_keeps_its_output(rig: Rig) -> None:
     code = "import time\nfor step in range(1000):\n    print('step', step, flush=True)\n    time.sleep(0.01)"
     rig.server.script(calls([("python", {"code": code}), ("python", {"code": "second = 1"})]))
@@ -113,6 +119,7 @@ def test_stop_while_code_runs_keeps_its_output(rig: Rig) -> None:
     assert len([event for event in events if isinstance(event, ToolCalled)]) == 1
 
 
+@pytest.mark.paced
 def test_stop_ends_a_shell_commands_processes(rig: Rig) -> None:
     rig.server.script(tool("shell", {"command": "echo begun; sleep 71; echo done"}))
     stopped(rig, lambda: any("sleep 71" in line for line in children()))
@@ -122,6 +129,7 @@ def test_stop_ends_a_shell_commands_processes(rig: Rig) -> None:
     assert not any("sleep 71" in line for line in children())
 
 
+@pytest.mark.paced
 def test_stop_while_a_question_is_open(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(mode="ask")
     rig.server.script(tool("python", {"code": "ran = 1"}))
@@ -133,6 +141,7 @@ def test_stop_while_a_question_is_open(make_rig: Callable[..., Rig]) -> None:
     assert result_text(rig.results()[0]).startswith("This call was not run")
 
 
+@pytest.mark.paced
 def test_stop_while_waiting_to_try_again(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(max_retry_wait=30.0)
     rig.server.script(fault(529, retry_after=25))
@@ -291,7 +300,7 @@ class Beats:
         return self.longest
 
 
-PROMISED = 3.0
+PROMISED = within(0.3, 3.0)
 """Seconds by which a held lock or a slow disk may make a stop longer than one that meets neither: a lock is waited for
 five seconds. How soon a person feels a stop is measured by the timed tests."""
 
@@ -323,6 +332,7 @@ def more(rig: Rig, kind: type[Any]) -> Callable[[], bool]:
 NOTE = "---\nname: db\ndescription: the base\ntype: project\n---\nIt is on heron."
 
 
+@pytest.mark.paced
 @pytest.mark.parametrize("lock", ["rules", "memory", "mailbox", "costs"])
 def test_a_held_lock_holds_up_neither_the_stop_nor_the_panel(make_rig: Callable[..., Rig], lock: str) -> None:
     rig = make_rig(mode="ask", messages=True, trust_all=True)
@@ -349,7 +359,7 @@ def test_a_held_lock_holds_up_neither_the_stop_nor_the_panel(make_rig: Callable[
         took, stood = stop_takes(rig, reply, more(rig, waits), answer)
     print(f"stop of a turn that waits for {lock}: {took * 1000:.0f} ms, of a sleep {asleep * 1000:.0f} ms")
     assert took < asleep + PROMISED
-    assert stood < PROMISED
+    assert stood < within(1.0, 3.0)
     if lock == "rules":
         assert "ran" not in rig.agent.shell.user_ns
         answered = [event for event in rig.events() if isinstance(event, PermissionAnswered)][-1]
@@ -358,6 +368,7 @@ def test_a_held_lock_holds_up_neither_the_stop_nor_the_panel(make_rig: Callable[
         assert [event.note for event in rig.events() if isinstance(event, ToolReturned)][-1] == "cut off"
 
 
+@pytest.mark.paced
 def test_a_held_file_of_servers_is_waited_for_no_longer_than_an_interrupt(tmp_path: Path) -> None:
     file, times = tmp_path / "mcp.json", list[float]()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -375,6 +386,7 @@ def test_a_held_file_of_servers_is_waited_for_no_longer_than_an_interrupt(tmp_pa
     assert "one" in file.read_text()
 
 
+@pytest.mark.paced
 def test_a_held_file_of_costs_holds_up_nothing_and_what_was_spent_is_noted_later(rig: Rig) -> None:
     rig.turn("begin")
     spending = rig.agent.bench.spending
@@ -388,7 +400,7 @@ def test_a_held_file_of_costs_holds_up_nothing_and_what_was_spent_is_noted_later
         began = time.monotonic()
         result = rig.turn("go")
         assert time.monotonic() - began < free + PROMISED  # the lock is waited for five seconds
-        assert beats.end() < PROMISED
+        assert beats.end() < within(1.0, 3.0)
         assert result.cost
         assert spending.today() == pytest.approx(before + result.cost)  # it counts for the limit of the day
         assert spent_today(rig.agent.project.spend) == before
@@ -396,6 +408,7 @@ def test_a_held_file_of_costs_holds_up_nothing_and_what_was_spent_is_noted_later
     assert spent_today(rig.agent.project.spend) == pytest.approx(before + result.cost, abs=2e-6)
 
 
+@pytest.mark.paced
 @pytest.mark.parametrize("when", ["before a call", "at the end"])
 def test_a_slow_disk_holds_up_neither_the_stop_nor_the_panel(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, when: str
@@ -425,7 +438,7 @@ def test_a_slow_disk_holds_up_neither_the_stop_nor_the_panel(
     took = time.monotonic() - stops[0]
     print(f"stop on a slow disk, {when}: {took * 1000:.0f} ms, of a sleep {asleep * 1000:.0f} ms")
     assert took < asleep + PROMISED
-    assert beats.end() < PROMISED
+    assert beats.end() < within(1.0, 3.0)
     monkeypatch.undo()
     assert status == ("stopped" if when == "before a call" else "finished")
     assert "ran" not in rig.agent.shell.user_ns

@@ -16,6 +16,7 @@ from random import Random
 
 import pytest
 from kernels import Kernel
+from pace import within
 from rooms import KEY, MODEL
 
 from ipyagent.agent import Agent
@@ -128,6 +129,7 @@ def test_an_interrupt_at_the_very_end_of_a_turn_damages_nothing(tmp_path: Path) 
     assert whole(tmp_path) >= 3
 
 
+@pytest.mark.paced
 @pytest.mark.parametrize(
     "stops",
     [("stop", "stop"), ("stop", "interrupt"), ("interrupt", "interrupt"), ("interrupt", "stop")],
@@ -144,7 +146,7 @@ def test_stops_in_a_row_end_one_turn(tmp_path: Path, stops: tuple[str, ...]) -> 
                 assert cell.errors in ([], ["KeyboardInterrupt"])
             else:
                 assert cell.errors == ["KeyboardInterrupt"]
-            assert cell.seconds < 20  # the code takes 30, or for ever; how fast it is idle is compared below
+            assert cell.seconds < within(5, 20)  # the code takes 30, or for ever; how fast it is idle is compared below
             server.script(text("all is well"))
             assert kernel.run("%%agent\nand now?").errors == []
         assert server.refused == []

@@ -183,7 +183,7 @@ def test_eight_at_once_one_stopped_one_failing_one_hung(make_rig: Make) -> None:
 
 
 def test_code_that_hangs_is_stopped_and_its_siblings_go_on(make_rig: Make) -> None:
-    rig = make_rig(subagent_silence=1.0)
+    rig = make_rig(subagent_silence=4.0)
     rig.rules["both"] = asks(order("hang", "hang for ever"), order("work", "work well"))
     rig.rules["hang for"] = works("import time\ntime.sleep(600)")
     rig.rules["work well"] = works("hand_back(fine=1)", "fine")

@@ -32,7 +32,7 @@ from ipyagent.journal.events import (
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.view import ContextView
 from ipyagent.practice.replies import Reply, calls, text, tool
-from tests.servers.products import PRODUCTS, Answer, Product, Server, serving
+from tests.servers.products import Answer, LiteLLM, LMStudio, OpenRouter, Product, Server, serving
 
 NOT_HERE = "—"
 KEY = "sk-plain-looking-4f9a1c77d2"
@@ -212,7 +212,7 @@ def window_unknown(product: Product, folder: Path) -> str:
 
 def cut_silently(product: Product, folder: Path) -> str:
     """A prompt that does not fit is cut without a word, and what is left is counted."""
-    if product.refuses and not isinstance(product, type(PRODUCTS[4]) | type(PRODUCTS[5]) | type(PRODUCTS[1])):
+    if product.refuses and not isinstance(product, LiteLLM | OpenRouter | LMStudio):
         return NOT_HERE
     with room(product, folder, window=12_000, tells=False, cuts=True) as here:
         for number in range(4):

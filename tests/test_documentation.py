@@ -181,7 +181,7 @@ NOT_RUN = {
     "pytest -m slow": "in .ci/run",
     "python -m tests.bench servers": "two minutes; its cells are servers/test_servers.py",
     "pytest -m browser": "in .ci/run",
-    "pytest -m timed -n 0": "in .ci/run",
+    "pytest -n 0 -m \"timed or paced\"": "in .ci/run",
     "python -m tests.bench": "measures, minutes long",
 }
 """Commands of the shell that README names, and where each is run or why not."""

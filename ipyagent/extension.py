@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import threading
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,25 +43,28 @@ class WarmUp:
     def __init__(self, names: Sequence[str] = _AHEAD, *, turn: float = _TURN) -> None:
         self._names, self._turn = names, turn
         self._thread: threading.Thread | None = None
+        self._pid = 0
         self._free = threading.Event()
-        self._wanted = False
+        self._wanted = self._done = False
 
     def start(self) -> threading.Thread:
         """The thread, begun with the first call."""
         if self._thread is None:
+            self._pid = os.getpid()
             self._thread = threading.Thread(target=self._run, name="ipyagent-warm-up", daemon=True)
             self._thread.start()
         return self._thread
 
     def wait(self) -> None:
         """Wait for what is left, which goes first now. Done here the imports could be hit by an interrupt, which can
-        leave Python's import lock held for ever. In short waits, because a signal that meets another thread ends none.
+        leave Python's import lock held for ever; `Thread.join` that is interrupted takes a running thread for an ended
+        one (CPython 3.11 and 3.12). In short waits, because a signal that meets another thread ends none.
         """
         self._wanted = True
         self._free.set()
-        thread = self.start()
-        while thread.is_alive():
-            thread.join(0.05)
+        self.start()
+        while not self._done and self._pid == os.getpid():  # a forked process has no such thread
+            time.sleep(0.005)
 
     def cell_begins(self, info: Any = None) -> None:
         """A cell runs (`pre_run_cell`)."""
@@ -71,15 +76,18 @@ class WarmUp:
         self._free.set()
 
     def _run(self) -> None:
-        for name in self._names:
-            self._free.wait(self._turn)  # between imports, where this thread holds no lock that a cell could need
-            module, _, function = name.partition(":")
-            try:
-                found = importlib.import_module(module)
-                if function:
-                    getattr(found, function)()
-            except Exception:  # noqa: BLE001 - of a broken package: the first request shows it, with its reason
-                continue
+        try:
+            for name in self._names:
+                self._free.wait(self._turn)  # between imports, where this thread holds no lock that a cell could need
+                module, _, function = name.partition(":")
+                try:
+                    found = importlib.import_module(module)
+                    if function:
+                        getattr(found, function)()
+                except Exception:  # noqa: BLE001 - of a broken package: the first request shows it, with its reason
+                    continue
+        finally:
+            self._done = True
 
 
 class Extension:

@@ -7,6 +7,7 @@ import json
 import operator
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -147,7 +148,22 @@ def test_a_cell_of_the_users_goes_before_what_is_made_ready_and_a_request_before
         warm_up.wait()  # the cell that runs wants it
     finally:
         del sys.modules[first.__name__], sys.modules[second.__name__]
+    thread.join(5)
     assert (made, thread.is_alive()) == (["first", "second"], False)
+
+
+def test_an_interrupt_of_the_wait_for_the_imports_lets_none_of_them_begin_on_the_main_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ipyagent_slow_import.py").write_text("import time\ntime.sleep(1.5)\nDONE = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    warm_up = WarmUp(("ipyagent_slow_import",))
+    for _ in range(5):  # Thread.join that is interrupted takes a running thread for an ended one
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            warm_up.wait()
+    warm_up.wait()
+    assert sys.modules.pop("ipyagent_slow_import").DONE
 
 
 def test_the_jupyter_server_is_asked_once_a_cell(tmp_path: Path) -> None:

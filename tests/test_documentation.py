@@ -1,5 +1,5 @@
-"""README and reference are true: generated where they can be, and every command, setting, file and example in them
-is tried."""
+"""README, pages and reference are true: generated where they can be, and every command, setting, file and example in
+them is tried."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ from ipyagent.config import setting_names
 from ipyagent.options import FLAGS, VALUES
 
 README = (ROOT / "README.md").read_text("utf-8")
+REFERENCE = ROOT / "docs" / "reference.md"
+PAGES = {path: path.read_text("utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+GUIDES = "\n\n".join(text for path, text in PAGES.items() if path != REFERENCE)
+"""What people wrote; the reference is made from the code."""
 CODE = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PLACEHOLDER = re.compile(r"[A-Z]{2,}|[…\[|]|\b[NAB]\b|://")
@@ -33,9 +37,12 @@ ELSEWHERE = {
     "%agent trust": "the room's folder is its own",
     "%agent mcp trust": "there is no server",
     "%agent stop": "nothing runs",
+    "%agent undo": "no file was changed; in assembly/test_undo.py",
     "%agent mcp restart": "there is no server",
     "%compact": "there is too little",
     "%agent compact": "there is too little",
+    "%compact --dry-run": "there is too little",
+    "%compact --step --dry-run": "in the lesson, notebooks/08",
     "%compact --undo": "nothing was compacted",
     "%compact --step": "in the lesson, notebooks/08",
     "%memory dream": "in the lesson, notebooks/02",
@@ -47,14 +54,14 @@ ELSEWHERE = {
 
 def test_the_reference_is_what_the_code_says() -> None:
     assert "Undefined" not in reference(make_parser())
-    assert (ROOT / "REFERENCE.md").read_text("utf-8") == reference(make_parser()) + "\n", (
-        "run `ipyagent reference > REFERENCE.md`"
+    assert REFERENCE.read_text("utf-8") == reference(make_parser()) + "\n", (
+        "run `ipyagent reference > docs/reference.md`"
     )
 
 
 def test_the_reference_lists_every_command_with_what_it_takes_and_does() -> None:
     assert sorted(ARGUMENTS) == sorted(set(agent.COMMANDS) - set(agent.BARE))
-    text = (ROOT / "REFERENCE.md").read_text("utf-8")
+    text = PAGES[REFERENCE]
     for title, known in {**TABLES, "In a shell": (), "Settings": tuple(setting_names())}.items():
         (section,) = re.findall(rf"^## `?{re.escape(title)}`?\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
         rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in section.splitlines() if line.startswith("| `")]
@@ -68,7 +75,7 @@ def test_every_option_of_a_cell_is_in_the_reference() -> None:
 
 
 def inline() -> list[str]:
-    return [" ".join(found.split()).replace("\\|", "|") for found in CODE.findall(FENCE.sub("", README))]
+    return [" ".join(found.split()).replace("\\|", "|") for found in CODE.findall(FENCE.sub("", GUIDES))]
 
 
 TABLES = {
@@ -102,17 +109,39 @@ def test_every_setting_that_is_named_is_there() -> None:
     assert named - known == set()
 
 
-def test_every_link_and_file_is_there() -> None:
-    titles = [line.lstrip("#").strip() for line in README.splitlines() if line.startswith("#")]
-    anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
-    for target in re.findall(r"\]\(([^)]+)\)", README):
-        assert target.removeprefix("#") in anchors if target.startswith("#") else (ROOT / target).exists(), target
+def anchors(text: str) -> set[str]:
+    """The places of a page that a link can name, as GitHub and the site make them from headings."""
+    titles = [line.lstrip("#").strip() for line in FENCE.sub("", text).splitlines() if line.startswith("#")]
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_is_there(page: Path) -> None:
+    text = PAGES[page]
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", text)) + re.findall(r'(?:src|srcset)="([^"]+)"', text):
+        if "://" not in target:
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            assert file.exists(), target
+            assert not anchor or anchor in anchors(file.read_text("utf-8")), target
+
+
+def test_every_page_is_in_the_list_of_pages() -> None:
+    listed = re.findall(r"^([\w-]+)$", PAGES[ROOT / "docs" / "index.md"], re.MULTILINE)
+    assert sorted(page.stem for page in PAGES if page.parent.name == "docs") == sorted(["index", *listed])
+
+
+def test_the_readme_is_one_page() -> None:
+    assert len(README.split()) <= 700
+
+
+def test_every_file_that_is_named_is_there() -> None:
     for path in (found for found in inline() if found.startswith(("notebooks/", "ipyagent/", "tests/", "kernel/"))):
         assert (ROOT / path).exists() or (ROOT / "ipyagent" / path).exists(), path
 
 
 def test_the_picture_of_the_tree_names_every_part() -> None:
-    (picture,) = (text for kind, text in FENCE.findall(README) if not kind and text.startswith("ipyagent/"))
+    (picture,) = (text for kind, text in FENCE.findall(GUIDES) if not kind and text.startswith("ipyagent/"))
     for path in (ROOT / "ipyagent").iterdir():
         if path.name not in ("__pycache__", "py.typed") and (path.is_dir() or path.suffix == ".py"):
             assert path.name in picture, path.name
@@ -122,7 +151,8 @@ def test_the_picture_of_the_tree_names_every_part() -> None:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
     with room(tmp_path_factory.mktemp("readme"), IPYAGENT_MODE="auto") as here:
         here.ok("%load_ext ipyagent")
-        here.ok("import pandas as pd\norders = pd.DataFrame({'customer': ['a', 'a', 'b'], 'total': [1, 2, None]})")
+        (here.folder / "orders.csv").write_text("customer,total\na,1\na,2\nb,\n")
+        here.ok("import pandas as pd\norders = pd.read_csv('orders.csv')")
         here.ok("%%agent\nhow many missing values are in @orders?")
         yield here
 
@@ -141,8 +171,8 @@ def test_every_command_without_an_argument_runs_as_written(place: Room) -> None:
 
 
 def test_the_python_examples_run(place: Room) -> None:
-    examples = [text for kind, text in FENCE.findall(README) if kind == "python"]
-    assert len(examples) == 4
+    examples = [text for kind, text in FENCE.findall(GUIDES) if kind == "python"]
+    assert len(examples) >= 6
     (place.folder / "sales.csv").write_text("month,sales\njan,3\nfeb,5\n")
     (place.folder / "data").mkdir()
     (place.folder / "data" / "one.csv").write_text("date,n\n2026-01-02,1\n")
@@ -159,7 +189,7 @@ def test_the_python_examples_run(place: Room) -> None:
 
 
 def test_the_requests_of_the_examples_can_be_made(place: Room) -> None:
-    cells = [text for kind, text in FENCE.findall(README) if not kind and text.startswith("%%agent")]
+    cells = [text for kind, text in FENCE.findall(GUIDES) if not kind and text.startswith("%%agent")]
     assert cells
     for text in cells:
         place.ok(text.rstrip("\n"), timeout=60)
@@ -199,6 +229,8 @@ def test_shell_commands_are_those_of_ci_or_run_here(tmp_path: Path) -> None:
     ci = (ROOT / ".ci" / "run").read_text("utf-8")
     commands = [line for kind, text in FENCE.findall(README) if kind == "bash" for line in text.splitlines()]
     assert commands == ["pip install '.[demo]' && ipyagent demo", "pip install '.[test]' && pytest"]
+    told = {line for kind, text in FENCE.findall(GUIDES) if kind == "bash" for line in text.splitlines()}
+    assert told - set(commands) <= set(NOT_RUN)
     for extra in ("demo", "test"):  # CI takes them from the README and runs them as they stand
         assert f'"$(readme {extra})"' in ci
     for option, begins in (("--version", "ipyagent "), ("sessions", "no stored sessions here")):
@@ -232,4 +264,4 @@ def test_every_notebook_is_run_by_a_test(path: Path) -> None:
     nbformat.validate(nbformat.read(path, as_version=4))
     texts = [each.read_text("utf-8") for each in (ROOT / "tests").rglob("test_*.py") if each != Path(__file__)]
     assert any(path.name in text or path.stem in text for text in texts)
-    assert path.name in README
+    assert path.name in GUIDES

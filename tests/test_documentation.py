@@ -28,7 +28,8 @@ PAGES = {path: path.read_text("utf-8") for path in (ROOT / "README.md", *sorted(
 GUIDES = "\n\n".join(text for path, text in PAGES.items() if path != REFERENCE)
 """What people wrote; the reference is made from the code."""
 CODE = re.compile(r"`([^`\n]+)`")
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INCLUDED = re.compile(r"^```{include} \.\./(\S+)$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"[A-Z]{2,}|[…\[|]|\b[NAB]\b|://")
 ELSEWHERE = {
     "%agent allow mcp__server__tool": "there is no server",
@@ -111,6 +112,8 @@ def test_every_setting_that_is_named_is_there() -> None:
 
 def anchors(text: str) -> set[str]:
     """The places of a page that a link can name, as GitHub and the site make them from headings."""
+    for name in INCLUDED.findall(text):
+        text = (ROOT / name).read_text("utf-8")
     titles = [line.lstrip("#").strip() for line in FENCE.sub("", text).splitlines() if line.startswith("#")]
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
@@ -208,6 +211,7 @@ NOT_RUN = {
     "ipyagent sessions": "below",
     "ipyagent dream --project DIR [--if-due]": "in commands/test_dream_command.py",
     "ipyagent replay FILE --layers … --window N": "in replay/test_replaying.py",
+    "pip install '.[docs]' && sphinx-build -W docs site": "in .ci/run",
     "pytest -m slow": "in .ci/run",
     "python -m tests.bench servers": "two minutes; its cells are servers/test_servers.py",
     "pytest -m browser": "in .ci/run",
@@ -217,20 +221,23 @@ NOT_RUN = {
 """Commands of the shell that README names, and where each is run or why not."""
 
 
+CI = {"pip install '.[demo]' && ipyagent demo", "pip install '.[test]' && pytest"}
+"""The README's two, which .ci/run takes from there."""
+
+
 def test_commands_of_the_shell_are_run_somewhere_or_told_why_not() -> None:
     named = {found for found in inline() if SHELL.fullmatch(found) and found != "python"}
     variables = {found for found in named if found.startswith("export ")}
     assert {found.split("=")[0] for found in variables} == {"export ANTHROPIC_API_KEY", "export ANTHROPIC_BASE_URL"}
     assert not any(found.endswith("/v1") for found in variables)
-    assert named - variables == set(NOT_RUN)
+    fenced = {line for kind, text in FENCE.findall(GUIDES) if kind == "bash" for line in text.splitlines()}
+    assert (named | fenced) - variables - CI == set(NOT_RUN)
 
 
 def test_shell_commands_are_those_of_ci_or_run_here(tmp_path: Path) -> None:
     ci = (ROOT / ".ci" / "run").read_text("utf-8")
     commands = [line for kind, text in FENCE.findall(README) if kind == "bash" for line in text.splitlines()]
-    assert commands == ["pip install '.[demo]' && ipyagent demo", "pip install '.[test]' && pytest"]
-    told = {line for kind, text in FENCE.findall(GUIDES) if kind == "bash" for line in text.splitlines()}
-    assert told - set(commands) <= set(NOT_RUN)
+    assert commands == sorted(CI)
     for extra in ("demo", "test"):  # CI takes them from the README and runs them as they stand
         assert f'"$(readme {extra})"' in ci
     for option, begins in (("--version", "ipyagent "), ("sessions", "no stored sessions here")):

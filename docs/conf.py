@@ -1,0 +1,35 @@
+"""The site: `sphinx-build -W docs FOLDER`. Pages are Markdown, the lessons the executed notebooks of `notebooks/`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+HERE = Path(__file__).parent
+
+project = "ipyagent"
+copyright = "the ipyagent contributors"
+version = release = re.findall(r'"(.+)"', (HERE.parent / "ipyagent" / "version.py").read_text("utf-8"))[0]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+nb_execution_mode = "off"  # they are run by the tests; the site shows what the repository has
+nb_merge_streams = True
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+default_role = "code"  # docstrings quote names as Markdown does
+html_theme = "pydata_sphinx_theme"
+html_title = "ipyagent"
+html_theme_options = {"show_prev_next": False, "footer_start": ["copyright"], "footer_end": [], "navbar_align": "left"}
+html_show_sourcelink = False
+
+
+def setup(app: Sphinx) -> None:
+    """Put the notebooks beside the pages: Sphinx reads nothing outside its folder."""
+    lessons = HERE / "lessons"
+    lessons.mkdir(exist_ok=True)
+    for notebook in sorted((HERE.parent / "notebooks").glob("*.ipynb")):
+        shutil.copyfile(notebook, lessons / notebook.name)

@@ -13,6 +13,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -57,12 +58,19 @@ SEALED = 4
 English a token; ten results of a search come to some 8,000 tokens in the provider's documentation."""
 PAGE_BYTES = 4
 """Bytes of a fetched PDF for a token, as the provider's documentation of web fetch puts it."""
+LONG = 20_000
+"""Characters of a text whose estimate is not kept, so that what is kept has a bound: 256 of these."""
 UNKNOWN_IMAGE = 1_600
 """Tokens of an image whose size cannot be read: the largest that is not scaled down."""
 
 
 def estimate_text(text: str) -> int:
-    """Tokens of a text, uncalibrated; 0 for the empty text."""
+    """Tokens of a text, uncalibrated; 0 for the empty text. The texts of a request are asked about again and again
+    (when a result comes, when it is weighed against others, when the prompt is counted), so the last ones are kept."""
+    return _last_estimates(text) if len(text) <= LONG else _estimate(text)
+
+
+def _estimate(text: str) -> int:
     if not text:
         return 0
     total = 0.0
@@ -86,6 +94,9 @@ def estimate_text(text: str) -> int:
         total += 1.131 * (wide - kana - wide_signs) + 0.75 * kana + 0.9 * wide_signs
         total += 2.02 * latin + 1.0 * (len(_BEYOND.findall(text)) - wide - latin)
     return int(total) + 1
+
+
+_last_estimates = lru_cache(maxsize=256)(_estimate)
 
 
 def prose_chars(text: str) -> int:

@@ -196,15 +196,15 @@ def rows() -> list[tuple[str, str, str]]:
     name = f"all layers before a request, 500,000 tokens, {messages:,} messages"
     found.append((name, f"{millis:.2f} ms (longest {longest:.2f} ms)", "< 10 ms"))
     more: dict[int, tuple[float, float]] = {}
-    for turns in (500, 1_000):
+    for turns in (1_000, 2_000):
         seconds, size = collapsing(turns, 10)
         plain, base = collapsing(turns, 0)
         more[turns] = seconds, size - base
         told = f"{seconds:.2f} s, {size:.1f} MB; without {plain:.2f} s, {base:.1f} MB"
         found.append((f"{turns:,} turns, {turns // 10 - 1} collapses", told, ""))
-    (half, kept), (whole, kept_whole) = more[500], more[1_000]
+    (half, kept), (whole, kept_whole) = more[1_000], more[2_000]
     ratio = f"{whole / half:.1f} x the time, {kept_whole / kept:.1f} x the memory for an undo"
-    found.append(("1,000 turns with collapses to 500", ratio, "memory 2 x"))
+    found.append(("2,000 turns with collapses to 1,000", ratio, "memory 2 x"))
     return found
 
 

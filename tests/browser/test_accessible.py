@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from .lab import CHROMIUM, Page, Server, write_notebook
 
@@ -110,11 +111,11 @@ def test_what_we_show_has_no_serious_fault_in_either_theme_and_fits_a_narrow_pag
             assert len(set(places)) == 1
         fold = finished.locator("summary", has_text="python")
         fold.press("Enter")
-        assert finished.locator("details[open]").count() == 1
+        expect(finished.locator("details[open]")).to_have_count(1)
         page.page.keyboard.press("Tab")  # into the code, which scrolls
         assert page.page.evaluate("() => document.activeElement.className") == "ia-code"
         page.page.keyboard.press("Escape")
-        assert finished.locator("details[open]").count() == 0
+        expect(finished.locator("details[open]")).to_have_count(0)
 
         page.page.set_viewport_size({"width": 420, "height": 9000})
         page.page.wait_for_timeout(500)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from ipyagent.practice.replies import Reply, calls, text
 from tests.bench.bench_panels import measure
@@ -169,7 +170,7 @@ def test_in_notebook_7_keys_belong_to_the_board_also_after_a_reload(tmp_path: Pa
             for key in ("a", "d", "d", "ArrowLeft"):  # round to the last one
                 keys.press(key)
             board.locator(".ib-sessions .ib-row").wait_for(timeout=10_000)
-            assert page.page.locator(".jp-Notebook .jp-Cell").count() == 3
+            expect(page.page.locator(".jp-Notebook .jp-Cell")).to_have_count(3)
             for key in ("Tab", "ArrowDown", "Enter"):
                 keys.press(key)
             board.locator(".ib-sessions .ib-text", has_text="said").wait_for(timeout=10_000)

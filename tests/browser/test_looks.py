@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from ipyagent.practice.replies import calls, fault, text, tool
 
@@ -82,8 +83,8 @@ def test_every_state_of_a_cell_can_be_read(tmp_path: Path, shots: Path) -> None:
             for cell in (LOAD, PENGUINS, PLOT, TABLE, LEAVE):
                 page.run(cell)
             assert "344 rows" in page.cell(PENGUINS).inner_text()
-            assert page.cell(PLOT).locator(".jp-RenderedImage img").count() == 1
-            assert page.cell(TABLE).locator(".ipyagent table").count() == 1, "the one of the answer"
+            expect(page.cell(PLOT).locator(".jp-RenderedImage img")).to_have_count(1)
+            expect(page.cell(TABLE).locator(".ipyagent table")).to_have_count(1)  # the one of the answer
             viewer.shot(PLOT, "figure")
             viewer.shot(TABLE, "table")
             changing(product, viewer)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from ipyagent.practice.replies import calls, text
 
@@ -214,7 +215,7 @@ def test_chips_take_back_in_a_cell_that_has_ended(tmp_path: Path, shots: Path) -
                 page.theme(theme)
                 page.shot(f"chips_{suffix}")
             undo = cell.locator('[data-ipyagent-door][data-sign="undo"]')
-            assert undo.count() == 2
+            expect(undo).to_have_count(2)
             assert undo.first.is_visible()
             command = cell.get_by_text("%memory forget kept.md")
             assert not command.is_visible()  # the button says it

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from playwright.sync_api import expect
 
 from .lab import Page, Server, write_notebook
 
@@ -39,7 +40,7 @@ def test_a_turn_is_shown_live_and_stays_as_static_output(lab: Server, shots: Pat
         assert "waiting for your answer" in cell.locator(".ia-words").inner_text()
         cell.locator("[data-act=once]").click()
         cell.locator(".ia-live").wait_for(timeout=5_000)
-        assert cell.locator(".ia-card").count() == 0
+        expect(cell.locator(".ia-card")).to_have_count(0)
         assert "42%" in cell.locator(".ia-meter").inner_text()
         page.shot("running_dark")
         page.theme("JupyterLab Light")
@@ -47,11 +48,11 @@ def test_a_turn_is_shown_live_and_stays_as_static_output(lab: Server, shots: Pat
         page.wait_done(1)
         cell.locator(".ia-static").wait_for(timeout=5_000)
         page.shot("static_light")
-        assert cell.locator(".ia-panel").count() == 0
+        expect(cell.locator(".ia-panel")).to_have_count(0)
         text = cell.locator(".ia-static").inner_text()
         assert "costing $5 and $6 to compute" in text  # not typeset as a formula
         assert "<script>alert(1)</script>" in text
-        assert cell.locator("img").count() == 1
+        expect(cell.locator("img")).to_have_count(1)
         page.save()
         page.shut_down()
         assert page.errors == []

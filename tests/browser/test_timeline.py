@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from .lab import Page, Server, write_notebook
 
@@ -51,7 +52,7 @@ def test_the_timeline_shows_every_turn_and_what_each_decision_changed(server: Se
             page.run(cell)
         panel = page.cell(PANEL).locator(".ia-timeline")
         panel.wait_for(timeout=20_000)
-        assert panel.locator(".it-bar").count() == 5
+        expect(panel.locator(".it-bar")).to_have_count(5)
         rooms = panel.locator(".it-bar").evaluate_all("bars => bars.map(bar => bar.getBoundingClientRect())")
         assert len({(round(room["top"]), round(room["height"])) for room in rooms}) == 1, "marks change no scale"
         panel.locator(".it-mark", has_text="C").click()

@@ -505,3 +505,12 @@ def _wanted(trait: TraitType[Any, Any]) -> str:
             return f"a number of at least {least:g}"
         case _:
             return "text"
+
+
+def names_file(text: str) -> bool:
+    """Whether a value of the setting `memory_guidelines` is a path: one line that begins with "/", "~/", "./" or "../",
+    or one word that ends in .md or .txt."""
+    text = text.strip()
+    if "\n" in text:
+        return False
+    return text.startswith(("/", "~/", "./", "../")) or (text.endswith((".md", ".txt")) and not text.split()[1:])

@@ -27,7 +27,7 @@ _AHEAD = (
     "ipywidgets", "anywidget",
     "httpcore2", "anyio._backends._asyncio", "opentelemetry.propagate", "markdown_it", "ipyagent.ui.static",
     "ipyagent.commands.agent", "ipyagent.commands.context", "ipyagent.commands.surface", "ipyagent.commands.cells",
-    "ipyagent.commands.cells", "ipyagent.remembering.taking_back", "ipyagent.ui.panel:panel_class",
+    "ipyagent.commands.cells", "ipyagent.parts.memory.undo", "ipyagent.ui.panel:panel_class",
     "ipyagent.kernel.previews:families", "ipyagent.loop.layers:known_layers", "ipyagent.model.client:certificates",
     "ipyagent.assembly.head:render_own",
 )  # fmt: skip

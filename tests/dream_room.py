@@ -16,10 +16,10 @@ from rooms import KEY, MODEL
 from ipyagent import Agent, IPyAgent
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.guard import NAME
-from ipyagent.memory.scan import RECORDED, Records
 from ipyagent.parts.memory import MemoryPart
+from ipyagent.parts.memory.metadata_index import RECORDED, Records
+from ipyagent.parts.memory.store import MemoryStore
+from ipyagent.parts.memory.transaction import NAME
 from ipyagent.practice.model import answer as practice
 from ipyagent.practice.replies import Fault, Reply, calls, text
 from ipyagent.practice.server import PracticeServer

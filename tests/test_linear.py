@@ -21,11 +21,13 @@ from typing import Any
 import pytest
 
 import ipyagent
-from ipyagent import escape, headers
+from ipyagent import escape
+from ipyagent import frontmatter as headers
 from ipyagent.assembly import requests
 from ipyagent.context import summarize
 from ipyagent.kernel.output import output
-from ipyagent.memory import recall, words
+from ipyagent.parts.memory import recall
+from ipyagent.parts.memory import tokenizer as words
 from ipyagent.parts.pins import Pins
 from ipyagent.practice.model import answer
 from ipyagent.practice.model import conversation as boundaries

@@ -20,10 +20,10 @@ from mcp_room import odd
 from notes_room import STATE, NotesRoom, directive_in, notes_room, path_in, words
 from rooms import as_json, results
 
-from ipyagent.children.mailbox import MailMessage, received
 from ipyagent.context.notes_file import NOTES
 from ipyagent.journal.events import Compacted, ModelChosen, Streamed
 from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.loop.mailbox import MailMessage, received
 from ipyagent.practice.replies import Reply, calls, text, tool
 from ipyagent.redaction import redacted
 

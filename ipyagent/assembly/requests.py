@@ -105,8 +105,9 @@ def _thing(name: str, namespace: Mapping[str, Any], folder: Path, *, exact: bool
 
 async def blocks_of(mentions: list[Mention], workspace: Workspace) -> list[Block]:
     """Content blocks for the mentions; files are read as the `read_file` tool reads them."""
-    from ipyagent.tools.files import read_file
+    from ipyagent.tools.catalogue import builtin_tools  # the first turn's imports: not needed to parse a cell
 
+    read_file = builtin_tools()["read_file"]
     blocks: list[Block] = []
     for mention in mentions:
         if mention.kind != "file":

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ipyagent.config import RENAMED, IPyAgent, is_renamed, setting_names
-from ipyagent.memory.section import names_file
+from ipyagent.config import RENAMED, IPyAgent, is_renamed, names_file, setting_names
 from ipyagent.nofollow import FOLDER, LINK
 from ipyagent.project import Project
 from ipyagent.trust import read_small

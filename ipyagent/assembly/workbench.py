@@ -43,7 +43,6 @@ from ipyagent.loop.budget import Spending
 from ipyagent.loop.calls import place_of
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
-from ipyagent.memory.memories import MemoryStores
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import Connections
 from ipyagent.model.endpoint import own_keys
@@ -157,7 +156,6 @@ class SessionSetup:
         self.notice = notice
         self._current, self._busy = current, running
         self.connections = Connections()
-        self.memories = MemoryStores(project, settings, folder)
         self.spending = Spending(project.spend, notice)
         """What all sessions of this user cost today."""
         at_exit(self.spending, Spending.end)

@@ -271,7 +271,9 @@ def _memory(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
             "ok", "memory", f"that of the project is copied to {agent.project.state} by the first request"
         )
         return
-    lines = doctor_lines(agent.bench.memories, mend=False)
+    from ipyagent.parts.memory import MemoryPart
+
+    lines = doctor_lines(agent.part(MemoryPart).memories, mend=False)
     if lines[0].startswith("all is well"):
         yield DoctorFinding("ok", "memory", lines[0])
     else:

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipyagent.errors import AgentError, JournalError, UsageError
-from ipyagent.memory.dream import DreamProgress
-from ipyagent.memory.dream_record import undo as undo_last
-from ipyagent.memory.dream_record import waiting_in
-from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.guard import DreamLock
-from ipyagent.memory.names import SCOPES
-from ipyagent.memory.staging import Committed, DreamWorkspace
 from ipyagent.parts.memory import MemoryPart
-from ipyagent.remembering.dream_job import command, counted, done_line, saved_events
+from ipyagent.parts.memory.dream import DreamProgress
+from ipyagent.parts.memory.dream_record import undo as undo_last
+from ipyagent.parts.memory.dream_record import waiting_in
+from ipyagent.parts.memory.dream_run import command, counted, done_line, saved_events
+from ipyagent.parts.memory.dream_workspace import Committed, DreamWorkspace
+from ipyagent.parts.memory.names import SCOPES
+from ipyagent.parts.memory.store import MemoryStore
+from ipyagent.parts.memory.transaction import DreamLock
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
@@ -96,7 +96,7 @@ def dream_now(
     if undo + dry_run + accept > 1:
         raise UsageError("--undo, --dry-run and --accept exclude one another")
     agent.check_free()
-    store = agent.bench.memories.store(scope)
+    store = agent.part(MemoryPart).memories.store(scope)
     if undo:
         return _undone(agent, store)
     if accept:

@@ -25,15 +25,15 @@ from ipyagent.commands.memory_report import (
     stats_lines,
 )
 from ipyagent.errors import AgentError, JournalError, MemoryRefused, UsageError
-from ipyagent.headers import MARK, read_headed, write_headed
+from ipyagent.frontmatter import MARK, read_headed, write_headed
 from ipyagent.journal.events import ForkEnded, MemorySaved
-from ipyagent.memory.access import KINDS, MemoryAccess, SavedMemory
-from ipyagent.memory.extract import PURPOSE
-from ipyagent.memory.names import INDEX, ROOT, SCOPES, Address, address
-from ipyagent.memory.scan import Memory
-from ipyagent.memory.words import folded, stop
 from ipyagent.options import nearest
 from ipyagent.parts.memory import MemoryPart
+from ipyagent.parts.memory.access import KINDS, MemoryAccess, SavedMemory
+from ipyagent.parts.memory.extract import PURPOSE
+from ipyagent.parts.memory.metadata_index import Memory
+from ipyagent.parts.memory.names import INDEX, ROOT, SCOPES, Address, address
+from ipyagent.parts.memory.tokenizer import folded, stop
 from ipyagent.redaction import find_secrets, refusal
 from ipyagent.tools.schema import doc_of
 
@@ -71,7 +71,7 @@ class MemoryCommandRun:
         self.agent = agent
         self.shell = shell
         self.body = body
-        self.memories = agent.bench.memories
+        self.memories = agent.part(MemoryPart).memories
         self.notices: list[str] = []
         """Lines that follow the answer."""
         self.access = MemoryAccess(self.memories, by="user", record=self._record, notice=self.notices.append)

@@ -13,16 +13,16 @@ from ipyagent.errors import AgentError, MemoryRefused, TrustError
 from ipyagent.escape import line as one_line
 from ipyagent.escape import plain
 from ipyagent.journal.events import MemorySaved, MemorySurfaced
-from ipyagent.memory.access import MemoryAccess
-from ipyagent.memory.extract import figures
-from ipyagent.memory.history import Version
-from ipyagent.memory.index import IndexFinding
-from ipyagent.memory.memories import MemoryStores
-from ipyagent.memory.names import SCOPES, Address
-from ipyagent.memory.recall import age_words
-from ipyagent.memory.scan import Memory
-from ipyagent.memory.transcripts import CACHE, search_sessions
 from ipyagent.parts.memory import MemoryPart
+from ipyagent.parts.memory.access import MemoryAccess
+from ipyagent.parts.memory.extract import figures
+from ipyagent.parts.memory.history import Version
+from ipyagent.parts.memory.index import IndexFinding
+from ipyagent.parts.memory.metadata_index import Memory
+from ipyagent.parts.memory.names import SCOPES, Address
+from ipyagent.parts.memory.recall import age_words
+from ipyagent.parts.memory.stores import MemoryStores
+from ipyagent.parts.memory.transcripts import CACHE, search_sessions
 from ipyagent.ui.browsing import Explained, explain, skipped
 
 if TYPE_CHECKING:

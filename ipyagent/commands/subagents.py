@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from ipyagent.agent import Agent
-from ipyagent.children.mailbox import summed, words
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import ChildEnded, ChildStarted, MessageReceived, MessageSent
 from ipyagent.journal.journal import CHILDREN
+from ipyagent.loop.mailbox import summed, words
 from ipyagent.parts.messages import MailService
 from ipyagent.parts.subagents import SubagentManager
 

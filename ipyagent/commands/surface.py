@@ -55,14 +55,16 @@ def surface_of(extension: Extension, cell: str, *, quiet: bool) -> Surface:
 
 def _panel(extension: Extension, cell: str) -> Surface:
     from ipyagent.commands.cells import as_cells, door_of
-    from ipyagent.remembering.taking_back import MemoryUndo
+    from ipyagent.parts.memory import MemoryPart
+    from ipyagent.parts.memory.undo import MemoryUndo
     from ipyagent.ui.panel import PanelSurface
 
     kernel, agent = extension.shell.kernel, extension.agent_now
+    part = agent.parts.get(MemoryPart)
     return PanelSurface(
         agent.stop,
         lambda comm, click: route_clicks(kernel, comm, click),
-        deeds=MemoryUndo(agent.bench.memories, lambda: agent.session),
+        deeds=MemoryUndo(part.memories, lambda: agent.session) if part is not None else None,
         door=door_of(extension),
         as_cells=as_cells(extension, cell),
         read_line=agent.ask_line,

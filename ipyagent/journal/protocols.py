@@ -310,7 +310,7 @@ class SubagentOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Children(Protocol):
-    """Starts sub-agents of a session (`ipyagent.children.family`)."""
+    """Starts sub-agents of a session (`ipyagent.parts.subagents.pool`)."""
 
     def start(self, order: SubagentOrder, workspace: Workspace, call: str) -> Awaitable[ToolOutput]:
         """Start one, and wait for its answer unless it works in the background. Raises ToolFailure."""
@@ -328,7 +328,7 @@ class MessageOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Messages(Protocol):
-    """Delivers what an agent writes to others (`ipyagent.children.messages`)."""
+    """Delivers what an agent writes to others (`ipyagent.parts.messages`)."""
 
     def send(self, order: MessageOrder, call: str) -> Awaitable[ToolOutput]:
         """Deliver it; what became of it, for the writer. Raises ToolFailure."""
@@ -359,7 +359,7 @@ class Workspace(Protocol):
 
     @property
     def memory(self) -> object:
-        """The `MemoryAccess` of `ipyagent.memory.access`, for the memory tool; None: there is no memory."""
+        """The `MemoryAccess` of `ipyagent.parts.memory.access`, for the memory tool; None: there is no memory."""
 
     @property
     def skills(self) -> object:
@@ -375,7 +375,7 @@ class Workspace(Protocol):
 
     @property
     def sessions(self) -> object:
-        """The `PastSessions` of `ipyagent.memory.transcripts`, for the tool that searches them; None: none are."""
+        """The `PastSessions` (`ipyagent.parts.memory.transcripts`) for the tool that searches them; None: none are."""
 
     @property
     def beside(self) -> dict[Any, Any]:

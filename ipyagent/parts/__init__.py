@@ -100,6 +100,15 @@ class TakenIn(NamedTuple):
     notices: Sequence[str] = ()
 
 
+class Grant(NamedTuple):
+    """What a sub-agent may have of the parts: the `name` of its type, whether it only `looks`, and where its type keeps
+    a `memory` of its own ("user", "project", "local"; "": it has none)."""
+
+    name: str
+    looks: bool = False
+    memory: str = ""
+
+
 class Turn:
     """A request that is worked on: what a part may do to it before it goes out, and around its work."""
 
@@ -195,6 +204,14 @@ class Part:
         """What its tools find in the workspace of a session, by the name of the workspace's attribute; `others` is
         what parts before it gave."""
         return {}
+
+    def services_below(self, session: Session, above: KernelWorkspace, grant: Grant) -> Mapping[str, object]:
+        """The same for a sub-agent's session; `above` is the workspace of its parent."""
+        return self.services(session, {})
+
+    def granted(self, grant: Grant) -> Section | None:
+        """What a type of sub-agents has of it for itself alone, in its prompt; None: nothing."""
+        return None
 
     def folders(self) -> Sequence[Path]:
         """Folders that may be read without a question."""
@@ -361,6 +378,6 @@ def is_on(part: Part, settings: IPyAgent) -> bool:
 
 
 __all__ = [
-    "Check", "Command", "Event", "Host", "Part", "Parts", "PromptSpace", "Rows", "Section", "Tab", "TakenIn", "Turn",
-    "is_on", "known_parts", "make_parts",
+    "Check", "Command", "Event", "Grant", "Host", "Part", "Parts", "PromptSpace", "Rows", "Section", "Tab", "TakenIn",
+    "Turn", "is_on", "known_parts", "make_parts",
 ]  # fmt: skip

@@ -22,10 +22,10 @@ from ipyagent.parts.skills.discover import SkillListing, files_of
 from ipyagent.parts.skills.loaded import Loaded
 from ipyagent.parts.skills.parse import Skill, body_of
 from ipyagent.parts.subagents import SubagentManager
-from ipyagent.reports.archive import Archive, Sub, SubagentList, turn_events
 from ipyagent.reports.timeline import Timeline, TimelineBuilder, measure_of
 from ipyagent.ui import markdown
 from ipyagent.ui import timeline as timeline_ui
+from ipyagent.ui.archive import Archive, Sub, SubagentList, turn_events
 from ipyagent.ui.browsing import browsing_of
 from ipyagent.ui.memory_browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, MemoryBrowser, when
 from ipyagent.ui.meter import dollars

@@ -18,19 +18,19 @@ import msgspec
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import MemorySaved, Recalled
 from ipyagent.journal.protocols import Model
-from ipyagent.memory.access import MemoryAccess
-from ipyagent.memory.extract import name_of
-from ipyagent.memory.files import Memory
-from ipyagent.memory.history import Version
-from ipyagent.memory.memories import MemoryStores
-from ipyagent.memory.names import SCOPES, Address, address
-from ipyagent.memory.ranking import Ranked
-from ipyagent.memory.recall import RecalledMemories, days_between, ignores_memory, is_due
 from ipyagent.parts.memory import MemoryPart
-from ipyagent.remembering.choosing import Chosen, tools_in_use
-from ipyagent.remembering.dreaming import DreamStatus
-from ipyagent.remembering.recalling import as_recalled
-from ipyagent.remembering.taking_back import MemoryUndo
+from ipyagent.parts.memory.access import MemoryAccess
+from ipyagent.parts.memory.dream_scheduler import DreamStatus
+from ipyagent.parts.memory.extract import name_of
+from ipyagent.parts.memory.history import Version
+from ipyagent.parts.memory.names import SCOPES, Address, address
+from ipyagent.parts.memory.ranking import Ranked
+from ipyagent.parts.memory.recall import RecalledMemories, days_between, ignores_memory, is_due
+from ipyagent.parts.memory.retriever import as_recalled
+from ipyagent.parts.memory.selector import Chosen, tools_in_use
+from ipyagent.parts.memory.store import Memory
+from ipyagent.parts.memory.stores import MemoryStores
+from ipyagent.parts.memory.undo import MemoryUndo
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
@@ -222,7 +222,8 @@ def browsing_of(agent: Agent) -> Browsing:
         why = skipped(agent, request)
         return why, [] if why else explain(agent, request, TRIED)
 
-    memories, choosing = agent.bench.memories, agent.part(MemoryPart).recalling.choosing
+    part = agent.part(MemoryPart)
+    memories, choosing = part.memories, part.recalling.choosing
     return Browsing(
         memories,
         MemoryUndo(memories, lambda: agent.session).access,
@@ -328,7 +329,7 @@ def _holds(memory: Memory, words: Sequence[str]) -> bool:
 
 
 def _body(text: str) -> str:
-    from ipyagent.headers import read_headed
+    from ipyagent.frontmatter import read_headed
 
     return read_headed(text.encode("utf-8", "surrogatepass")).body
 

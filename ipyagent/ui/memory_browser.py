@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from ipyagent.errors import AgentError
 from ipyagent.escape import escape, line, plain
-from ipyagent.memory.files import Memory
+from ipyagent.parts.memory.store import Memory
 from ipyagent.ui import look, markdown
 from ipyagent.ui.browsing import Browsing, Dreams, MemoryEdit, MemoryFilter, Order, age, provenance
 from ipyagent.ui.look import script

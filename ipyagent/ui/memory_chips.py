@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from ipyagent.escape import escape, line
 from ipyagent.journal.events import MemoryDismissed, MemorySaved, Recalled
-from ipyagent.memory.extract import name_of, saved_line
+from ipyagent.parts.memory.extract import name_of, saved_line
 from ipyagent.ui.items import Item, MemoriesItem, SavedItem
 from ipyagent.ui.look import Theme
 

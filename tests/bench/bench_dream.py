@@ -18,10 +18,10 @@ TURNS = 500
 def rows() -> list[tuple[str, str, str]]:
     """Name, measured, target."""
     from ipyagent import Agent, IPyAgent
-    from ipyagent.memory.dream_record import undo
-    from ipyagent.memory.files import MemoryStore
-    from ipyagent.memory.guard import DreamLock
-    from ipyagent.memory.staging import DreamWorkspace
+    from ipyagent.parts.memory.dream_record import undo
+    from ipyagent.parts.memory.dream_workspace import DreamWorkspace
+    from ipyagent.parts.memory.store import MemoryStore
+    from ipyagent.parts.memory.transaction import DreamLock
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "project"

@@ -39,8 +39,8 @@ def rows() -> list[tuple[str, str, str]]:
     from ipyagent import Agent, IPyAgent, Options
     from ipyagent.assembly.requests import NullSurface
     from ipyagent.journal.events import Event, ForkEnded, MemorySaved, Streamed
-    from ipyagent.memory.extract import figures
     from ipyagent.parts.memory import MemoryPart
+    from ipyagent.parts.memory.extract import figures
 
     class First(NullSurface):
         """Remembers when the first token came."""

@@ -33,7 +33,7 @@ Row = tuple[str, str, str]
 
 def rows() -> Iterator[Row]:
     """Name, measured, target."""
-    from ipyagent.memory import fulltext
+    from ipyagent.parts.memory import fulltext
 
     yield from quality()
     for count, warm, cold in ((200, 15.0, None), (10_000, 40.0, 1.5)):
@@ -48,7 +48,7 @@ def rows() -> Iterator[Row]:
 
 def quality() -> Iterator[Row]:
     """How often the evidence of a question is among the first 200 and the first 5."""
-    from ipyagent.memory import fulltext
+    from ipyagent.parts.memory import fulltext
 
     found = recall_files.conversations()
     if not found:
@@ -85,10 +85,10 @@ def evidence(
     place: Path, found: list[dict[str, object]], *, vectors: bool = False, newest: bool = False
 ) -> list[Asked]:
     """Each question with what was found for it."""
-    from ipyagent.memory import fulltext
-    from ipyagent.memory.fulltext import FullText
-    from ipyagent.memory.ranking import CANDIDATES, RankedFolder, rank
-    from ipyagent.memory.scan import Scan
+    from ipyagent.parts.memory import fulltext
+    from ipyagent.parts.memory.fulltext import FullText
+    from ipyagent.parts.memory.metadata_index import Scan
+    from ipyagent.parts.memory.ranking import CANDIDATES, RankedFolder, rank
 
     memories = Scan(place, "project").memories()
     index = FullText(place, None)
@@ -135,10 +135,10 @@ def cost(count: int, *, vectors: bool) -> tuple[float, float, float, float]:
     """Seconds from nothing, milliseconds warm (median), seconds with the index on the disk, megabytes."""
     import psutil
 
-    from ipyagent.memory import fulltext
-    from ipyagent.memory.fulltext import FullText
-    from ipyagent.memory.ranking import RankedFolder, rank
-    from ipyagent.memory.scan import Scan
+    from ipyagent.parts.memory import fulltext
+    from ipyagent.parts.memory.fulltext import FullText
+    from ipyagent.parts.memory.metadata_index import Scan
+    from ipyagent.parts.memory.ranking import RankedFolder, rank
 
     embedder = fulltext.load() if vectors else None
     if hasattr(os, "sched_setaffinity"):

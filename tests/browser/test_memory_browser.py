@@ -25,7 +25,7 @@ SETUP = """%load_ext ipyagent
 %config IPyAgent.model = "practice"
 """
 DREAM = """from ipyagent.ui.browsing import browsing_of
-from ipyagent.remembering.dreaming import DreamStatus
+from ipyagent.parts.memory.dream_scheduler import DreamStatus
 from ipyagent.ui.memory_browser import MemoryBrowser
 
 

@@ -11,7 +11,6 @@ import psutil
 import pytest
 from family_rig import FamilyRig, Person, newest, result_texts, until
 
-from ipyagent.children.child import STANDS
 from ipyagent.commands.subagents import run_children
 from ipyagent.journal.events import (
     ChildEnded,
@@ -26,6 +25,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.parts.subagents import SubagentManager
+from ipyagent.parts.subagents.subagent import STANDS
 from ipyagent.practice.replies import Fault, Reply, calls, cut, fault, text, tool
 
 Make = Callable[..., FamilyRig]
@@ -447,8 +447,8 @@ def test_letting_go_of_a_session_ends_its_children(rig: FamilyRig) -> None:
 
 
 def test_the_prompts_are_short() -> None:
-    from ipyagent.children.definitions import words
     from ipyagent.journal.tokens import estimate_text
+    from ipyagent.parts.subagents.types import words
 
     sizes = {name: estimate_text(words(name)) for name in ("general", "explore", "fork", "progress")}
     assert sizes["general"] < 240, sizes

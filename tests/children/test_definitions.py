@@ -10,9 +10,9 @@ import pytest
 from family_rig import FamilyRig, result_texts
 from test_children import asks, order
 
-from ipyagent.children.definitions import defined
 from ipyagent.journal.events import MemorySaved
 from ipyagent.parts.subagents import SubagentManager
+from ipyagent.parts.subagents.types import defined
 from ipyagent.practice.replies import text, tool
 
 Make = Callable[..., FamilyRig]

@@ -11,9 +11,9 @@ import pytest
 from family_rig import FamilyRig, Relay, newest, result_texts
 from test_children import asks, order
 
-from ipyagent.children.child import MARK, PLACEHOLDER
 from ipyagent.journal.events import AssistantMessage, ChildEnded, ChildStarted, UsageReported
 from ipyagent.journal.journal import CHILDREN
+from ipyagent.parts.subagents.subagent import MARK, PLACEHOLDER
 from ipyagent.practice.replies import Fault, Reply, calls, text, tool
 
 Make = Callable[..., FamilyRig]

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from ipyagent.children.mailbox import (
+from ipyagent.errors import AgentError, ToolFailure
+from ipyagent.journal.events import MessageReceived, SessionStarted
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.loop.mailbox import (
     ASIDE,
     LONG,
     MAILBOX,
@@ -23,17 +26,14 @@ from ipyagent.children.mailbox import (
     post,
     received,
 )
-from ipyagent.errors import AgentError, ToolFailure
-from ipyagent.journal.events import MessageReceived, SessionStarted
-from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.loop.session import Session
 
 ROOT = Path(__file__).parents[2]
 PEER = """
 import sys, time
 from pathlib import Path
-from ipyagent.children.mailbox import received
-from ipyagent.children.mailbox import MailMessage, Mailbox, post
+from ipyagent.loop.mailbox import received
+from ipyagent.loop.mailbox import MailMessage, Mailbox, post
 from ipyagent.loop.history import MailState
 from ipyagent.loop.session import Session
 from ipyagent.journal.events import MessageSent, SystemReminder
@@ -170,7 +170,7 @@ def test_a_full_disk_leaves_the_mailbox_as_it_was(tmp_path: Path) -> None:
     code = f"""
 import resource, signal
 from pathlib import Path
-from ipyagent.children.mailbox import MailMessage, post
+from ipyagent.loop.mailbox import MailMessage, post
 from ipyagent.errors import AgentError
 folder = Path({str(tmp_path)!r})
 post(folder, MailMessage(id="1", sender="a", text="fits"))
@@ -209,7 +209,7 @@ def test_a_read_only_place_is_a_clear_line(tmp_path: Path) -> None:
 import os
 from pathlib import Path
 import filelock
-from ipyagent.children.mailbox import MailMessage, post
+from ipyagent.loop.mailbox import MailMessage, post
 from ipyagent.errors import AgentError
 os.umask(0)
 if os.geteuid() == 0:  # root may write everywhere

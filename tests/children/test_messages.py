@@ -9,9 +9,9 @@ from typing import Any
 
 from family_rig import FamilyRig, result_texts, until
 
-from ipyagent.children.mailbox import MailMessage, post
 from ipyagent.journal.events import ChildEnded, ChildStarted, MessageReceived, MessageSent, ToolReturned, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.loop.mailbox import MailMessage, post
 from ipyagent.parts.messages import MailService
 from ipyagent.parts.subagents import SubagentManager
 from ipyagent.practice.replies import Fault, Reply, calls, text, tool

@@ -110,7 +110,7 @@ def test_a_thousand_messages_between_two_kernels_and_one_is_killed(tmp_path: Pat
 
 
 def test_an_idle_kernel_says_that_messages_wait_and_runs_nothing(tmp_path: Path) -> None:
-    from ipyagent.children.mailbox import MailMessage, post
+    from ipyagent.loop.mailbox import MailMessage, post
 
     with PracticeServer(Brain()) as server, room(tmp_path, server=server) as place:
         place.ok("%load_ext ipyagent")

@@ -18,7 +18,7 @@ from notes_room import until
 from pace import within
 from rooms import KEY, MODEL
 
-from ipyagent.memory.guard import DreamLock
+from ipyagent.parts.memory.transaction import DreamLock
 from ipyagent.practice.replies import Reply, text
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import SettingError, ToolFailure, UsageError
 from ipyagent.loop.permissions import Allow, Ask, Decision, Deny, PermissionRule, Permissions, digest_of, parse_rule
+from ipyagent.parts.files.tools import read_file
 from ipyagent.tools.catalogue import builtin_tools
-from ipyagent.tools.files import read_file
 
 TOOLS = builtin_tools()
 

@@ -20,7 +20,7 @@ from ipyagent.journal.events import (
     UsageReported,
 )
 from ipyagent.journal.view import ContextView
-from ipyagent.memory.provenance import ProvenanceIndex
+from ipyagent.parts.memory.provenance import ProvenanceIndex
 from ipyagent.practice.replies import Reply, cut, server_call, text, tool, web
 from ipyagent.practice.server import PracticeServer
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ipyagent.memory.files import MemoryStore, WriteResult
-from ipyagent.memory.guard import DreamLock
-from ipyagent.memory.staging import DreamWorkspace
+from ipyagent.parts.memory.dream_workspace import DreamWorkspace
+from ipyagent.parts.memory.store import MemoryStore, WriteResult
+from ipyagent.parts.memory.transaction import DreamLock
 
 
 def stay() -> None:

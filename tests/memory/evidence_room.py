@@ -11,15 +11,15 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import ToolFailure
-from ipyagent.headers import Headed, read_headed
+from ipyagent.frontmatter import Headed, read_headed
 from ipyagent.journal.events import Event, MemorySaved, MemorySurfaced, ToolReturned, UserMessage
-from ipyagent.memory.access import MemoryAccess
-from ipyagent.memory.memories import MemoryStores
-from ipyagent.memory.provenance import ProvenanceIndex
-from ipyagent.memory.ranking import check_directive, goes_beyond
+from ipyagent.parts.memory.access import MemoryAccess
+from ipyagent.parts.memory.provenance import ProvenanceIndex
+from ipyagent.parts.memory.ranking import check_directive, goes_beyond
+from ipyagent.parts.memory.stores import MemoryStores
+from ipyagent.parts.memory.tool import memory
 from ipyagent.practice.model import memories as selecting
 from ipyagent.project import Project
-from ipyagent.tools.memory import memory
 from tests.tools.tools_workspace import ShellWorkspace
 
 HERE = Path(__file__).parent

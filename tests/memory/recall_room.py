@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ipyagent.memory.fulltext import FullText
-from ipyagent.memory.ranking import Ranked, RankedFolder, rank
-from ipyagent.memory.scan import Memory, Scan
+from ipyagent.parts.memory.fulltext import FullText
+from ipyagent.parts.memory.metadata_index import Memory, Scan
+from ipyagent.parts.memory.ranking import Ranked, RankedFolder, rank
 
 START = 1_760_000_000
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.files import MemoryStore
+from ipyagent.parts.memory.store import MemoryStore
 
 SHARED = [f"shared_{number}.md" for number in range(4)]
 END = "<!-- end -->\n"

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.index import named_in
+from ipyagent.parts.memory.index import named_in
+from ipyagent.parts.memory.store import MemoryStore
 
 STEPS = frozenset(("open", "os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.listdir", "os.utime"))
 OPERATIONS: dict[str, Any] = {

@@ -18,9 +18,9 @@ import pytest
 from store_hands import END, SHARED, text_of
 from store_steps import OPERATIONS
 
-from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.guard import NAME
-from ipyagent.memory.index import named_in
+from ipyagent.parts.memory.index import named_in
+from ipyagent.parts.memory.store import MemoryStore
+from ipyagent.parts.memory.transaction import NAME
 from ipyagent.project import Project
 
 HANDS = Path(__file__).with_name("store_hands.py")

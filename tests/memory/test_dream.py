@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ipyagent.journal.events import AssistantMessage, MemorySaved, ToolCalled, Usage, UsageReported
-from ipyagent.memory.dream import SHOWN_TURNS, DreamProgress, Gates, advanced, order, system
-from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.guard import DreamLock
+from ipyagent.parts.memory.dream import SHOWN_TURNS, DreamProgress, Gates, advanced, order, system
+from ipyagent.parts.memory.store import MemoryStore
+from ipyagent.parts.memory.transaction import DreamLock
 
 HOUR = 3600.0
 

@@ -18,10 +18,10 @@ import pytest
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.locks import is_running
-from ipyagent.memory.dream_record import digests, undo
-from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.guard import ELSEWHERE, HERE, NAME, DreamLock, Holder
-from ipyagent.memory.staging import DreamWorkspace
+from ipyagent.parts.memory.dream_record import digests, undo
+from ipyagent.parts.memory.dream_workspace import DreamWorkspace
+from ipyagent.parts.memory.store import MemoryStore
+from ipyagent.parts.memory.transaction import ELSEWHERE, HERE, NAME, DreamLock, Holder
 
 HOLDER = Path(__file__).with_name("dream_holder.py")
 LAST = 1_790_000_000_123_456_789

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from ipyagent.errors import UsageError
-from ipyagent.memory.dream import held_because
-from ipyagent.memory.dream_record import DREAMS, digests, record_in, undo, waiting_in
-from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.index import named_in
-from ipyagent.memory.names import INDEX
-from ipyagent.memory.staging import DreamWorkspace
+from ipyagent.parts.memory.dream import held_because
+from ipyagent.parts.memory.dream_record import DREAMS, digests, record_in, undo, waiting_in
+from ipyagent.parts.memory.dream_workspace import DreamWorkspace
+from ipyagent.parts.memory.index import named_in
+from ipyagent.parts.memory.names import INDEX
+from ipyagent.parts.memory.store import MemoryStore
 
 
 def memory_text(body: str, name: str = "fact") -> str:

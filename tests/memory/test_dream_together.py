@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.dream_record import digests
-from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.guard import DreamLock
-from ipyagent.memory.index import named_in
-from ipyagent.memory.staging import DreamWorkspace
+from ipyagent.parts.memory.dream_record import digests
+from ipyagent.parts.memory.dream_workspace import DreamWorkspace
+from ipyagent.parts.memory.index import named_in
+from ipyagent.parts.memory.store import MemoryStore
+from ipyagent.parts.memory.transaction import DreamLock
 
 WRITERS = 4
 ROUNDS = 60

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ipyagent.errors import ToolFailure
-from ipyagent.headers import read_headed
-from ipyagent.memory.access import MemoryAccess
-from ipyagent.memory.quotation import Typed
+from ipyagent.frontmatter import read_headed
+from ipyagent.parts.memory.access import MemoryAccess
+from ipyagent.parts.memory.quotation import Typed
 from tests.memory.evidence_room import (
     HERE,
     PNG,
@@ -110,7 +110,7 @@ def test_a_refused_quotation_is_answered_with_what_the_user_typed(tmp_path: Path
 
 
 def test_words_given_in_a_sub_agent_are_looked_for_where_the_user_speaks(tmp_path: Path) -> None:
-    from ipyagent.memory.provenance import ProvenanceIndex
+    from ipyagent.parts.memory.provenance import ProvenanceIndex
 
     session = Session(tmp_path)
     session.says("we report medians, never means")

@@ -25,7 +25,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import ContextView
-from ipyagent.memory.extract import (
+from ipyagent.parts.memory.extract import (
     MOST_FAILURES,
     MOST_LISTED,
     UNWATCHED,

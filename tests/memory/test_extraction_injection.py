@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from extract_room import ExtractRoom, extract_room
 
-from ipyagent.headers import read_headed
+from ipyagent.frontmatter import read_headed
 from ipyagent.journal.events import MemorySaved
 from ipyagent.practice.replies import Reply, calls, text, tool
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ipyagent.memory.recall import facts, look_up, named_in
+from ipyagent.parts.memory.recall import facts, look_up, named_in
 
 DAY = 86_400
 

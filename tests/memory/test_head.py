@@ -12,8 +12,8 @@ from rooms import KEY, MODEL
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.journal.events import CacheBroken, Event, MemorySurfaced, SystemPromptFrozen
-from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.transcripts import search_sessions
+from ipyagent.parts.memory.store import MemoryStore
+from ipyagent.parts.memory.transcripts import search_sessions
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 

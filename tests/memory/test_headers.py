@@ -14,8 +14,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ipyagent.headers import _quick, read_headed, write_headed
-from ipyagent.memory.files import MemoryStore
+from ipyagent.frontmatter import _quick, read_headed, write_headed
+from ipyagent.parts.memory.store import MemoryStore
 
 GOOD = b"---\nname: Ports\ndescription: The service listens on 8080\ntype: project\n---\n\nBody\n"
 BOMB = b"---\na: &a [x, x, x, x, x, x, x, x, x, x]\n" + b"".join(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.memory.instructions import (
+from ipyagent.parts.instructions.loading import (
     LATE,
     MOST_CHARS,
     MOST_DEPTH,

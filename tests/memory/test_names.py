@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.confined import SandboxedDir
-from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.names import checked_name, same_name, split_path
+from ipyagent.parts.memory.names import checked_name, same_name, split_path
+from ipyagent.parts.memory.safe_paths import SandboxedDir
+from ipyagent.parts.memory.store import MemoryStore
 
 GOOD = {
     "feedback_plots.md": "feedback_plots.md",

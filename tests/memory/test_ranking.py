@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from memory.recall_room import Folder
 
-from ipyagent.memory.ranking import rank, surely
-from ipyagent.memory.words import content_words, count, words
+from ipyagent.parts.memory.ranking import rank, surely
+from ipyagent.parts.memory.tokenizer import content_words, count, words
 
 TOPICS = (
     ("plots", "Charts use the colour-blind palette", "图表使用色盲友好的配色", "グラフは色覚に配慮した配色"),
@@ -286,7 +286,7 @@ def test_a_query_of_empty_words_alone_keeps_them() -> None:
 
 def test_vectors_find_what_shares_no_word_and_are_kept_with_the_index(tmp_path: Path) -> None:
     pytest.importorskip("wordllama", reason="the extra `embeddings` is not installed")
-    from ipyagent.memory import fulltext
+    from ipyagent.parts.memory import fulltext
 
     cache = tmp_path / "cache" / "recall.sqlite"
     folder = Folder(tmp_path / "memory", cache)
@@ -408,7 +408,7 @@ def test_unrelated_requests_of_any_script_show_nothing_and_related_ones_their_me
     folder: Folder, vectors: bool
 ) -> None:
     """Vectors know the Latin script alone: of others they told that the script was the same."""
-    from ipyagent.memory import fulltext
+    from ipyagent.parts.memory import fulltext
 
     model = fulltext.load() if vectors else None
     if vectors and model is None:

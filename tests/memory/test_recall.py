@@ -17,7 +17,7 @@ from ipyagent.journal.events import (
     ToolReturned,
     UserMessage,
 )
-from ipyagent.memory.recall import (
+from ipyagent.parts.memory.recall import (
     MOST_BYTES,
     MOST_LINES,
     RecalledMemories,

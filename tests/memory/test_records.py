@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ipyagent.config import IPyAgent
-from ipyagent.memory.access import MemoryAccess
-from ipyagent.memory.memories import MemoryStores
-from ipyagent.memory.names import address
-from ipyagent.memory.recall import RecallHit, shown
-from ipyagent.memory.scan import Memory
+from ipyagent.parts.memory.access import MemoryAccess
+from ipyagent.parts.memory.metadata_index import Memory
+from ipyagent.parts.memory.names import address
+from ipyagent.parts.memory.recall import RecallHit, shown
+from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.project import Project
 
 FORGED = """---

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.section import (
+from ipyagent.parts.memory.section import (
     EMPTY,
     GUIDELINE_TOKENS,
     RULE_TOKENS,
@@ -19,6 +18,7 @@ from ipyagent.memory.section import (
     read_guidelines,
     standing_rules,
 )
+from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.project import Project
 
 

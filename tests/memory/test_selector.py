@@ -5,7 +5,7 @@ import json
 from memory.recall_room import memory
 
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.memory.ranking import SCHEMA, chosen, directive, manifest_line
+from ipyagent.parts.memory.ranking import SCHEMA, chosen, directive, manifest_line
 from ipyagent.practice.model import answer
 from ipyagent.practice.model import memories as selecting
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.index import MOST_BYTES, MOST_LINES, line_of, named_in
+from ipyagent.parts.memory.index import MOST_BYTES, MOST_LINES, line_of, named_in
+from ipyagent.parts.memory.store import MemoryStore
 
 
 def fact(name: str, description: str, body: str = "The fact.\n", **more: str) -> str:

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.scan import PART, Memory, Scan
+from ipyagent.parts.memory.metadata_index import PART, Memory, Scan
+from ipyagent.parts.memory.store import MemoryStore
 
 ROOT = Path(__file__).parents[2]
 HEADER = "---\nname: Memory {0}\ndescription: What was said about topic {0}\ntype: project\n---\n\nThe fact.\n"
 COUNT = """
 import sys
 from pathlib import Path
-from ipyagent.memory.files import MemoryStore
+from ipyagent.parts.memory.store import MemoryStore
 folder, count, text = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 store, opened = MemoryStore(folder, "project"), []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)

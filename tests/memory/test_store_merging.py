@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipyagent.memory.index import entries, merged
+from ipyagent.parts.memory.index import entries, merged
 
 
 def test_both_changes_are_there() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.memories import MemoryStores, memory_folder, store_in
+from ipyagent.parts.memory.stores import MemoryStores, memory_folder, store_in
 from ipyagent.project import Project, find_root
 
 

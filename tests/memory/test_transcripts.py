@@ -19,8 +19,8 @@ from ipyagent.journal.events import (
     UserMessage,
 )
 from ipyagent.journal.journal import TRANSCRIPT, Journal
-from ipyagent.memory.transcripts import PastSessions, excerpt, search_sessions
-from ipyagent.memory.words import content_words
+from ipyagent.parts.memory.tokenizer import content_words
+from ipyagent.parts.memory.transcripts import PastSessions, excerpt, search_sessions
 from ipyagent.redaction import redacted
 
 

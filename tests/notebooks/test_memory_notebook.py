@@ -12,10 +12,10 @@ import nbformat as formats
 import pytest
 from shipped import execute, is_shipped_without_outputs, text_of
 
-from ipyagent.headers import read_headed
+from ipyagent.frontmatter import read_headed
 from ipyagent.journal.events import Event, MemoryExtracted, MemorySaved, MemorySurfaced, SystemPromptFrozen, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.memory.files import MemoryStore
+from ipyagent.parts.memory.store import MemoryStore
 
 nbformat: Any = formats  # its functions are untyped
 NOTEBOOK = "02_memory.ipynb"

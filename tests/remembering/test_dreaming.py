@@ -18,12 +18,12 @@ from notes_room import until
 from ipyagent.commands.dream import dream_now
 from ipyagent.commands.memory import run_memory
 from ipyagent.errors import AgentError, MemoryRefused, UsageError
-from ipyagent.headers import read_headed
+from ipyagent.frontmatter import read_headed
 from ipyagent.journal.events import MemorySaved, SessionStarted, ToolReturned, TurnEnded, UsageReported
 from ipyagent.loop.budget import spent_today
-from ipyagent.memory.files import MemoryStore
-from ipyagent.memory.guard import DreamLock
 from ipyagent.parts.memory import MemoryPart
+from ipyagent.parts.memory.store import MemoryStore
+from ipyagent.parts.memory.transaction import DreamLock
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text
 
 NEW: dict[str, Any] = {"expected": None, "by": "user"}

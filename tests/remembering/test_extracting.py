@@ -31,7 +31,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.view import ContextView
 from ipyagent.loop.budget import spent_today
-from ipyagent.memory.extract import figures
+from ipyagent.parts.memory.extract import figures
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text, tool
 
 PLOTS = "/memories/project/plots.md"

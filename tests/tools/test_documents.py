@@ -21,7 +21,7 @@ from reportlab.pdfgen.canvas import Canvas
 from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure
-from ipyagent.tools.files import read_file
+from ipyagent.parts.files.tools import read_file
 
 
 def read(workspace: ShellWorkspace, path: str, **more: Any) -> str:

@@ -14,10 +14,10 @@ from tools_workspace import ShellWorkspace
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import ToolOutput
 from ipyagent.loop.permissions import Allow, Ask, Deny, Permissions
+from ipyagent.parts.files.search_tools import glob, grep
+from ipyagent.parts.files.tools import edit_file, read_file, write_file
 from ipyagent.tools.changes import left_out, restore
-from ipyagent.tools.files import edit_file, read_file, write_file
 from ipyagent.tools.schema import FunctionTool
-from ipyagent.tools.search import glob, grep
 
 
 def run(made: FunctionTool, workspace: ShellWorkspace, **input: Any) -> str:

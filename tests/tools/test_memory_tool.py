@@ -18,15 +18,15 @@ from tools_workspace import ShellWorkspace
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, MemoryRefused, ToolFailure
-from ipyagent.headers import read_headed
+from ipyagent.frontmatter import read_headed
 from ipyagent.journal.events import Event, MemorySaved, ToolReturned, UserMessage
 from ipyagent.journal.protocols import REPLY
-from ipyagent.memory.access import MemoryAccess
-from ipyagent.memory.memories import MemoryStores
-from ipyagent.memory.names import address
+from ipyagent.parts.memory.access import MemoryAccess
+from ipyagent.parts.memory.names import address
+from ipyagent.parts.memory.stores import MemoryStores
+from ipyagent.parts.memory.tool import memory
 from ipyagent.project import Project
 from ipyagent.tools.catalogue import builtin_tools
-from ipyagent.tools.memory import memory
 
 KEY = "sk-ant-api03-Zq7XkV2m9TfLw4Rb8NcYh3Jd6Gs1Pu5E"
 FILE = "---\nname: Tables\ndescription: Tables are made with polars\ntype: feedback\n---\nUse polars for tables.\n"

@@ -19,8 +19,8 @@ from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure
 from ipyagent.loop.permissions import Allow, Ask, Deny, Permissions
-from ipyagent.tools.files import edit_file, read_file, write_file
-from ipyagent.tools.notebook import notebook
+from ipyagent.parts.files.tools import edit_file, read_file, write_file
+from ipyagent.parts.notebooks.tool import notebook
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -405,7 +405,7 @@ sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]!r}
 from pathlib import Path
 from tools_workspace import ShellWorkspace
 from ipyagent.errors import ToolFailure
-from ipyagent.tools.notebook import notebook
+from ipyagent.parts.notebooks.tool import notebook
 workspace = ShellWorkspace(Path({str(workspace.root)!r}))
 asyncio.run(notebook.run({{"action": "read", "path": "n.ipynb"}}, workspace))
 try:

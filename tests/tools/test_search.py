@@ -11,11 +11,11 @@ import pytest
 from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure
-from ipyagent.tools import search as grep_module
-from ipyagent.tools.files import read_file
+from ipyagent.parts.files import search_tools as grep_module
+from ipyagent.parts.files.search_tools import glob, grep
+from ipyagent.parts.files.searching import glob_regex, match_in
+from ipyagent.parts.files.tools import read_file
 from ipyagent.tools.schema import FunctionTool
-from ipyagent.tools.search import glob, grep
-from ipyagent.tools.searching import glob_regex, match_in
 
 
 def run(made: FunctionTool, workspace: ShellWorkspace, **input: Any) -> str:

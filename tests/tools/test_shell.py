@@ -14,7 +14,7 @@ from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import ToolOutput
-from ipyagent.tools.shell import shell
+from ipyagent.parts.shell.tool import shell
 
 
 def run(workspace: ShellWorkspace, command: str, **more: Any) -> ToolOutput:

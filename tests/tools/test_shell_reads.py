@@ -140,7 +140,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> ShellWorkspace:
 
 @pytest.mark.parametrize("command", HARMLESS)
 def test_plain_reading_needs_no_question(place: ShellWorkspace, command: str) -> None:
-    from ipyagent.tools.shell import shell
+    from ipyagent.parts.shell.tool import shell
 
     words = command.split()
     if words[0] in ("file", "which", "git", "rg") and not _installed(words[0]):
@@ -172,7 +172,7 @@ def test_what_needs_no_question_changes_nothing(place: ShellWorkspace) -> None:
 
 def test_git_that_reads_writes_no_index(tmp_path: Path) -> None:
     """Not even where the index is out of date: git would refresh it in passing."""
-    from ipyagent.tools.shell import shell
+    from ipyagent.parts.shell.tool import shell
 
     for words in (
         ["init", "-q", "."],

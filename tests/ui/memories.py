@@ -7,11 +7,11 @@ from pathlib import Path
 
 from ipyagent import IPyAgent
 from ipyagent.journal.events import MemorySaved, MemorySurfaced, Recalled
-from ipyagent.memory.files import Memory
-from ipyagent.memory.memories import MemoryStores
-from ipyagent.memory.names import address
+from ipyagent.parts.memory.names import address
+from ipyagent.parts.memory.store import Memory
+from ipyagent.parts.memory.stores import MemoryStores
+from ipyagent.parts.memory.undo import MemoryUndo
 from ipyagent.project import Project
-from ipyagent.remembering.taking_back import MemoryUndo
 from ipyagent.ui.browsing import Browsing, Explained
 
 PLOTS = "/memories/project/feedback_plots.md"

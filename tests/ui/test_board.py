@@ -17,7 +17,7 @@ from ipyagent.commands.context import by_source
 from ipyagent.commands.skills import run_skills
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, SkillLoaded, Usage
 from ipyagent.parts.skills.desk import Skills
-from ipyagent.reports.archive import SubagentList
+from ipyagent.ui.archive import SubagentList
 from ipyagent.ui.board import MOST_BYTES, TABS, Dashboard, board_lines, static_board
 from ipyagent.ui.look import script
 

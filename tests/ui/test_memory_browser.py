@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ipyagent.journal.events import Recalled
-from ipyagent.remembering.dreaming import DreamStatus
+from ipyagent.parts.memory.dream_scheduler import DreamStatus
 from ipyagent.ui.browsing import EditConflict, Explained, MemoryFilter, diff
 from ipyagent.ui.memory_browser import ROWS, MemoryBrowser, list_lines, static_browser
 

@@ -24,9 +24,9 @@ from ipyagent.errors import JournalError
 from ipyagent.journal.events import ForkEnded, MemoryExtracted, MemorySaved
 from ipyagent.journal.journal import read_events
 from ipyagent.parts.memory import MemoryPart
+from ipyagent.parts.memory.extractor import LONGEST_END
 from ipyagent.practice.replies import Reply, text
 from ipyagent.practice.server import PracticeServer
-from ipyagent.remembering.extracting import LONGEST_END
 
 PLOTS = "/memories/project/plots.md"
 FACT = "we always plot in blue"

@@ -18,16 +18,16 @@ from rooms import KEY, MODEL
 from ipyagent import agent_map
 from ipyagent.agent import Agent, Options
 from ipyagent.assembly.requests import NullSurface
-from ipyagent.children.mailbox import MailMessage, post
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.fleet.batch import BatchFolder, new
-from ipyagent.memory.memories import MemoryStores
-from ipyagent.memory.staging import DreamWorkspace
-from ipyagent.memory.transcripts import CACHE, search_sessions
+from ipyagent.loop.mailbox import MailMessage, post
 from ipyagent.parts.mcp.entries import put_entry
 from ipyagent.parts.mcp.stdio import ServerLog
 from ipyagent.parts.mcp.tool import ResultFiles
+from ipyagent.parts.memory.dream_workspace import DreamWorkspace
+from ipyagent.parts.memory.stores import MemoryStores
+from ipyagent.parts.memory.transcripts import CACHE, search_sessions
 from ipyagent.parts.skills.parse import write_skill
 from ipyagent.practice.replies import Fault, Reply, fault, text, tool
 from ipyagent.practice.server import PracticeServer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ipyagent.memory.instructions import instructions_text, load_instructions
 from ipyagent.parts import Host, Part, PromptSpace, Section
+from ipyagent.parts.instructions.loading import instructions_text, load_instructions
 
 SHARE = 1 / 8
 """What instruction files may take of the window at most."""

@@ -1,5 +1,5 @@
 """Memory: what outlives a session. Its section of the system prompt, its tools, recall beside a turn, extraction and
-dreams behind it (`ipyagent.memory`, `ipyagent.remembering`)."""
+dreams behind it."""
 
 from __future__ import annotations
 
@@ -9,26 +9,34 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipyagent.errors import AgentError
+from ipyagent.errors import AgentError, MemoryRefused
 from ipyagent.journal.protocols import Tool
+from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.session import Session
-from ipyagent.memory.access import MemoryAccess
-from ipyagent.memory.extract import ExtractionProgress
-from ipyagent.memory.provenance import ProvenanceIndex
-from ipyagent.memory.recall import RecalledMemories, ignores_memory
-from ipyagent.memory.section import IGNORED, RULE_TOKENS, RULES, memory_section, read_guidelines, standing_rules
-from ipyagent.memory.transcripts import CACHE, PastSessions
-from ipyagent.parts import Beside, Part, PromptSpace, Section, Turn
+from ipyagent.parts import Beside, Grant, Part, PromptSpace, Section, Turn
+from ipyagent.parts.memory.access import MemoryAccess
+from ipyagent.parts.memory.dream_scheduler import DreamScheduler
+from ipyagent.parts.memory.extract import ExtractionProgress
+from ipyagent.parts.memory.extractor import MemoryExtractor
+from ipyagent.parts.memory.provenance import ProvenanceIndex
+from ipyagent.parts.memory.recall import RecalledMemories, ignores_memory
+from ipyagent.parts.memory.retriever import MemoryRetriever
+from ipyagent.parts.memory.section import IGNORED, RULE_TOKENS, RULES, memory_section, read_guidelines, standing_rules
+from ipyagent.parts.memory.store import MemoryStore
+from ipyagent.parts.memory.stores import TYPES_SCOPE, MemoryStores, store_of_type
+from ipyagent.parts.memory.transcripts import CACHE, PastSessions
 from ipyagent.redaction import redacted
-from ipyagent.remembering.dreaming import DreamScheduler
-from ipyagent.remembering.extracting import MemoryExtractor
-from ipyagent.remembering.recalling import MemoryRetriever
 from ipyagent.tools.catalogue import builtin_tools
 
 if TYPE_CHECKING:
     from ipyagent.assembly.workbench import SessionSetup
 
 TOOL, PAST = "memory", "past_sessions"
+TYPES_TOKENS = 4_000
+"""What the memory of a type of sub-agents takes of its prompt at most."""
+TYPES_ABOUT = (
+    "This memory is your own, of your type of sub-agent across its runs. Keep in it what your next run should know."
+)
 SHARE = 1 / 8
 """What the section may take of the window at most."""
 
@@ -40,11 +48,14 @@ class MemoryPart(Part):
 
     def __init__(self, host: SessionSetup) -> None:
         self._bench = host
-        self.recalling = MemoryRetriever(host, host.connections, host.note_spent)
+        self._told: set[str] = set()
+        self.memories = MemoryStores(host.project, host.settings, host.folder)
+        """Those of the project and of the user."""
+        self.recalling = MemoryRetriever(host, self.memories, host.connections, host.note_spent)
         """What is shown of the memories beside each turn."""
         self.extracting = MemoryExtractor(host, host.connections, host.note_spent, host.notice, self.access_of)
         """What is saved of the conversation behind its turns."""
-        self.dreaming = DreamScheduler(host, host.note_spent, host.notice, self.recalling.choosing.check)
+        self.dreaming = DreamScheduler(host, self.memories, host.note_spent, host.notice, self.recalling.choosing.check)
         """How the memories are tidied, now and then."""
 
     def tools(self, session: Session | None) -> Mapping[str, Tool]:
@@ -58,17 +69,65 @@ class MemoryPart(Part):
         those that came into the project are named before any request."""
         if not session.view.system and TOOL in tools:
             await asyncio.to_thread(self._look)
-        for line in await asyncio.to_thread(self._bench.memories.arrivals):
+        for line in await asyncio.to_thread(self.memories.arrivals):
             self._bench.notice(line)
         return tools
 
     def services(self, session: Session, others: Mapping[str, object]) -> Mapping[str, object]:
         return {"memory": self.access_of(session), "sessions": self._past_of(session)}
 
+    # ------------------------------------------------------------------ sub-agents
+
+    def services_below(self, session: Session, above: KernelWorkspace, grant: Grant) -> Mapping[str, object]:
+        """The memory of its type, or else what its parent has unless it only looks."""
+        memory: object = None
+        parents = above.memory if isinstance(above.memory, MemoryAccess) else None
+        if grant.memory:
+            if stores := self._of_type(grant):
+                memory = MemoryAccess(
+                    self.memories,
+                    by="agent",
+                    record=session.record,
+                    ground=session.folded(ProvenanceIndex),
+                    heard=parents.heard if parents is not None else ProvenanceIndex(),
+                    stores=stores,
+                    check=parents.check if parents is not None else None,
+                )
+        elif not grant.looks and parents is not None:
+            memory = parents.below(session.record, session.journal.session, session.folded(ProvenanceIndex))
+        return {"memory": memory, "sessions": above.sessions}
+
+    def granted(self, grant: Grant) -> Section | None:
+        """What a type's own memory holds; None where it has none."""
+        stores = self._of_type(grant) if grant.memory else {}
+        if not stores:
+            return None
+        try:
+            text, _ = memory_section({scope: store.index.loaded() for scope, store in stores.items()}, TYPES_TOKENS)
+        except AgentError:
+            text = ""
+        return Section("\n\n".join([TYPES_ABOUT, text]) if text else "")
+
+    def _of_type(self, grant: Grant) -> dict[str, MemoryStore]:
+        refused = self.memories.refusal("user" if grant.memory == "user" else "project")
+        try:
+            if not refused:
+                store = store_of_type(self._bench.project, grant.name, grant.memory)
+                if grant.memory != "user" and not self._bench.settings.trust_all:
+                    for line in self._bench.project.arrivals(store.folder / each.name for each in store.list()):
+                        self._bench.notice(line)
+                return {TYPES_SCOPE: store}
+        except MemoryRefused as problem:  # a project's link must not keep the user's own types from working
+            refused = str(problem)
+        if (line := f"sub-agent {grant.name} has no memory: {refused}") not in self._told:
+            self._told.add(line)
+            self._bench.notice(line)
+        return {}
+
     # ------------------------------------------------------------------ the prompt
 
     def prompt_section(self, place: PromptSpace) -> Section | None:
-        settings, memories = self._bench.settings, self._bench.memories
+        settings, memories = self._bench.settings, self.memories
         if TOOL not in place.tools or not settings.memory:
             return None
         tokens = int(min(place.room, place.window * SHARE))
@@ -90,14 +149,14 @@ class MemoryPart(Part):
         told: list[str] = []
         for scope in ("project", "user"):
             try:
-                found[scope] = self._bench.memories.store(scope).index.loaded()
+                found[scope] = self.memories.store(scope).index.loaded()
             except AgentError as problem:
                 if scope == "user" or trusted:  # of an untrusted project one line speaks already
                     told.append(f"{scope} memory is left out: {problem}")
         return found, told
 
     def _look(self) -> None:
-        for store in self._bench.memories.stores().values():
+        for store in self.memories.stores().values():
             store.list()
 
     # ------------------------------------------------------------------ turns
@@ -141,7 +200,7 @@ class MemoryPart(Part):
     def access_of(self, session: Session) -> MemoryAccess:
         """The memories as work of a session touches them, see `MemoryAccess`."""
         return MemoryAccess(
-            self._bench.memories,
+            self.memories,
             by="agent",
             record=session.record,
             ground=session.folded(ProvenanceIndex),

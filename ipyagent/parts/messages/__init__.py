@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from ipyagent.assembly.sessions import ASIDE
-from ipyagent.children.mailbox import Mailbox, MailMessage, post, received
-from ipyagent.children.messages import Addressed, Alone, OtherSession, SessionMail
 from ipyagent.errors import AgentError, JournalError, ToolFailure
 from ipyagent.journal.events import SessionStarted
 from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events
-from ipyagent.journal.protocols import Tool
+from ipyagent.journal.protocols import MessageOrder, Tool, ToolOutput
 from ipyagent.loop.history import MailState
+from ipyagent.loop.mailbox import (
+    ALL,
+    PARENT,
+    Addressee,
+    Mailbox,
+    MailMessage,
+    checked_letter,
+    letter_of,
+    listed,
+    nobody_called,
+    note_sent,
+    post,
+    received,
+    tell_all,
+)
 from ipyagent.parts import Host, Part, Turn
 from ipyagent.project import Project
+from ipyagent.redaction import find_secrets
+from ipyagent.tools.answers import text_output
 from ipyagent.tools.catalogue import told_of
 
 if TYPE_CHECKING:
@@ -35,6 +50,130 @@ _SHORTEST = 4
 _MOST = 200
 """Newest sessions that are looked at."""
 UNTRUSTED = "messages between sessions need a trusted project: the user says %agent trust if it is theirs"
+
+
+class OtherSession(msgspec.Struct, frozen=True, kw_only=True):
+    """Another session of the project: `id`, `notebook` ("" when it has none), and whether a kernel has it `open`."""
+
+    id: str
+    notebook: str = ""
+    open: bool = False
+
+    @property
+    def words(self) -> str:
+        """Its id, and its notebook."""
+        return f"{self.id} ({self.notebook})" if self.notebook else self.id
+
+
+class Neighbours(Protocol):
+    """The other sessions of a project, see `ipyagent.parts.messages`."""
+
+    def find(self, name: str) -> OtherSession | None:
+        """The one of this id, beginning of an id, or notebook. Raises ToolFailure: several, or none may be used."""
+
+    def names(self) -> list[str]:
+        """What they can be called, newest first."""
+
+    def send(self, neighbour: OtherSession, letter: MailMessage) -> None:
+        """Put a letter into its mailbox. Raises AgentError."""
+
+    @property
+    def me(self) -> str:
+        """What this session is called there."""
+
+
+@runtime_checkable
+class Addressed(Protocol):
+    """The sub-agents of a session, as those who write to them know them (`ipyagent.parts.subagents.pool`)."""
+
+    session: Session
+
+    def running(self) -> tuple[Addressee, ...]:
+        """Those that have not ended, oldest first."""
+
+    def named(self, name: str) -> Addressee | None:
+        """The running one of this name or id."""
+
+
+class Alone:
+    """A session without sub-agents."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def running(self) -> tuple[Addressee, ...]:
+        return ()
+
+    def named(self, name: str) -> Addressee | None:
+        return None
+
+
+class SessionMail:
+    """A `Messages` (see the protocol) of a session that the user speaks with."""
+
+    def __init__(self, family: Addressed, neighbours: Neighbours) -> None:
+        self._family, self._neighbours = family, neighbours
+
+    def __repr__(self) -> str:
+        return f"<SessionMail of {self._family.session.journal.session}>"
+
+    async def send(self, order: MessageOrder, call: str) -> ToolOutput:
+        """Deliver it. Raises ToolFailure with what the model should read."""
+        family, session, to = self._family, self._family.session, order.to.strip()
+        said = checked_letter(order.text)
+        if order.kind in ("plan_request", "shutdown_response"):
+            raise ToolFailure(f"`{order.kind}` is for a sub-agent that writes to its parent")
+        if to == PARENT:
+            raise ToolFailure("you have no parent: the user reads what you answer")
+        letter = letter_of(session, order, said, call, PARENT)
+        child = family.named(to)
+        if to in ALL or child is not None:
+            children = family.running() if child is None else (child,)
+            if order.kind == "plan_response":
+                return _answered(session, children, order, letter, call)
+            return tell_all(session, children, letter, call, "no sub-agent is running")
+        if order.kind != "text":
+            known = listed([each.name for each in family.running()])
+            raise ToolFailure(f"no sub-agent {to!r} is running; running: {known}")
+        neighbour = await asyncio.to_thread(self._neighbours.find, to)
+        if neighbour is None:
+            names = [*sorted(each.name for each in family.running()), *await asyncio.to_thread(self._neighbours.names)]
+            raise ToolFailure(nobody_called(to, names))
+        if found := find_secrets(f"{order.summary}\n{said}"):
+            raise ToolFailure(f"the message holds {found[0].kind}; say where it is stored instead of sending it")
+        return await self._abroad(neighbour, letter, call)
+
+    async def _abroad(self, neighbour: OtherSession, letter: MailMessage, call: str) -> ToolOutput:
+        """To another session's mailbox."""
+        session = self._family.session
+        letter = msgspec.structs.replace(letter, sender=self._neighbours.me)
+        try:
+            await asyncio.to_thread(self._neighbours.send, neighbour, letter)
+        except AgentError as problem:
+            raise ToolFailure(str(problem)) from None
+        note_sent(session, letter, (neighbour.words,), call)
+        when = "it is open in a kernel and reads the message at its next step" if neighbour.open else (
+            "no kernel has it open; it will be read when the session is resumed"
+        )  # fmt: skip
+        return text_output(f"Put into the mailbox of session {neighbour.words}: {when}.", note=f"to {neighbour.id}")
+
+
+def _answered(
+    session: Session, children: Sequence[Addressee], order: MessageOrder, letter: MailMessage, call: str
+) -> ToolOutput:
+    """A plan is approved, or not."""
+    if not order.approve:
+        raise ToolFailure("a `plan_response` needs `approve`: yes or no")
+    waiting = [child for child in children if child.plan is not None and not child.plan.done()]
+    if not waiting or len(children) > 1:
+        known = listed([child.name for child in children if child.plan is not None])
+        raise ToolFailure(f"{order.to!r} has no plan that waits for an answer; answer one by its name: {known}")
+    child = waiting[0]
+    assert child.plan is not None
+    note_sent(session, letter, (child.name,), call)
+    child.plan.set_result((order.approve == "yes", letter.text))
+    said = "approved" if order.approve == "yes" else "rejected"
+    return text_output(f"The plan of {child.name} is {said}; it continues.", note=f"{said}, to {child.name}")
 
 
 class MailService(Part):
@@ -127,7 +266,7 @@ class MailService(Part):
 
 
 class SessionDirectory:
-    """The `Neighbours` (see `children.messages`) of a session."""
+    """The `Neighbours` (see there) of a session."""
 
     def __init__(self, desk: MailService, project: Project, session: Session) -> None:
         self._desk, self._project, self._session = desk, project, session

@@ -1,4 +1,4 @@
-"""`send_message`: words to another agent. `ipyagent.children.messages` delivers them."""
+"""`send_message`: words to another agent. `ipyagent.parts.messages` delivers them."""
 
 from __future__ import annotations
 

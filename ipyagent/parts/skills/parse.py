@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.errors import UsageError
-from ipyagent.headers import Headed, read_headed, write_headed
+from ipyagent.frontmatter import Headed, read_headed, write_headed
 from ipyagent.nofollow import opened, spot
 
 FILE = "SKILL.md"

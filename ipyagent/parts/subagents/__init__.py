@@ -18,13 +18,7 @@ from ipyagent.assembly.head import render
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.toolbox import fitted
 from ipyagent.assembly.wiring import endpoint_of, limits_of, small_model_of, state_of
-from ipyagent.children import definitions
-from ipyagent.children.child import NAME as HAND_BACK
-from ipyagent.children.child import Subagent, SubagentMainThread, told
-from ipyagent.children.definitions import SubagentType, built_in, memory_words, own_memory
-from ipyagent.children.family import NoChildren, SubagentPool
-from ipyagent.children.messages import SubagentMail
-from ipyagent.errors import AgentError, MemoryRefused
+from ipyagent.errors import AgentError
 from ipyagent.journal.blocks import text_block
 from ipyagent.journal.events import Event, FileChanged, ModelChosen, SystemPromptFrozen
 from ipyagent.journal.protocols import Model, Tool, Workspace
@@ -36,12 +30,16 @@ from ipyagent.kernel.workspace import KernelWorkspace, Names
 from ipyagent.loop.history import SENDING as SEND
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Limits, Session
-from ipyagent.memory.access import MemoryAccess
-from ipyagent.memory.provenance import ProvenanceIndex
 from ipyagent.model.connect import LOCAL, PRACTICE
-from ipyagent.parts import Part, Turn
+from ipyagent.parts import Grant, Part, Section, Turn
+from ipyagent.parts.subagents import types as definitions
+from ipyagent.parts.subagents.mail import SubagentMail
+from ipyagent.parts.subagents.pool import NoChildren, SubagentPool
+from ipyagent.parts.subagents.subagent import NAME as HAND_BACK
+from ipyagent.parts.subagents.subagent import Subagent, SubagentMainThread, told
 from ipyagent.parts.subagents.tool import NAME as AGENT
 from ipyagent.parts.subagents.tool import tool_for
+from ipyagent.parts.subagents.types import SubagentType, built_in
 from ipyagent.tools.catalogue import builtin_tools
 
 if TYPE_CHECKING:
@@ -54,7 +52,7 @@ VARIABLES = 1_500
 
 
 class SubagentManager(Part):
-    """A `Nursery` (see `children.family`) of one kernel; `spent` notes dollars of the day, `notice` takes lines
+    """A `Nursery` (see `pool`) of one kernel; `spent` notes dollars of the day, `notice` takes lines
     for the user, `tools` gives the tools that there are now."""
 
     name, order = "subagents", 40
@@ -229,25 +227,10 @@ class SubagentManager(Part):
                 parent.record(msgspec.structs.replace(event, call=call))
             return session.record(event)  # type: ignore[no-any-return] # as it was given
 
-        memory: object = None
-        if child.kind.memory:
-            if store := self._own_memory(child.kind):
-                above = workspace.memory
-                memory = MemoryAccess(
-                    bench.memories,
-                    by="agent",
-                    record=session.record,
-                    ground=session.folded(ProvenanceIndex),
-                    heard=above.heard if isinstance(above, MemoryAccess) else ProvenanceIndex(),
-                    stores=store,
-                    check=above.check if isinstance(above, MemoryAccess) else None,
-                )
-        elif not child.kind.looks and isinstance(workspace.memory, MemoryAccess):
-            memory = workspace.memory.below(session.record, session.journal.session, session.folded(ProvenanceIndex))
         services: dict[str, Any] = {}
         for part in bench.parts:
-            if part.name not in (self.name, "memory", "messages"):
-                services.update(part.services(session, services))
+            if part.name not in (self.name, "messages"):
+                services.update(part.services_below(session, workspace, _grant(child.kind)))
         services |= {"children": NoChildren(session), "messages": self._mail(child, parent)}
         return replace(
             workspace,
@@ -257,7 +240,6 @@ class SubagentManager(Part):
             read_stamps=dict(workspace.read_stamps) if child.kind.fork else {},
             cell_ids=dict(workspace.cell_ids) if child.kind.fork else {},
             names=Names(),
-            memory=memory,
             **services,
             scope=child.scope,
         )
@@ -313,10 +295,12 @@ class SubagentManager(Part):
         kind = child.kind
         tools = {name: tool for name, tool in parent.tools.items() if name != AGENT}
         if kind.memory:
-            if self._own_memory(kind):
+            if self._granted(kind):
                 tools.setdefault(MEMORY, builtin_tools()[MEMORY])
             else:
                 tools.pop(MEMORY, None)
+                if MEMORY not in self._bench.parts:
+                    self._tell(f"sub-agent {kind.name} has no memory: the part was left out of this agent")
         if kind.tools is not None:
             keep = {*kind.tools, *([MEMORY] if kind.memory else [])}
             on = {str(given["name"]) for given in self._bench.settings.server_tools}
@@ -334,7 +318,7 @@ class SubagentManager(Part):
         base = render(tools, redact=redact, all_listed=kind.tools is not None, server=server)
         more = [text_block(kind.prompt)]
         if kind.memory:
-            more += [text_block(text) for text in memory_words(self._own_memory(kind))]
+            more += [text_block(section.text) for section in self._granted(kind) if section.text]
         if not kind.looks:  # with a memory of its own, the agent's is not its business
             told = {name: tool for name, tool in tools.items() if not (kind.memory and name == MEMORY)}
             rendered = self._bench.head.rendered(told, session.state(0))
@@ -349,24 +333,18 @@ class SubagentManager(Part):
         turns = int(self._bench.settings.subagent_turns)
         return msgspec.structs.replace(limits, max_turns=turns, max_cost=left, max_cost_per_day=0.0)
 
-    def _own_memory(self, kind: SubagentType) -> dict[str, Any]:
-        refused = self._bench.memories.refusal("user" if kind.memory == "user" else "project")
-        try:
-            if not refused:
-                made = own_memory(self._bench.project, kind)
-                for store in made.values() if kind.memory != "user" and not self._bench.settings.trust_all else ():
-                    for line in self._bench.project.arrivals(store.folder / each.name for each in store.list()):
-                        self._notice(line)
-                return made
-        except MemoryRefused as problem:  # a project's link must not keep the user's own types from working
-            refused = str(problem)
-        self._tell(f"sub-agent {kind.name} has no memory: {refused}")
-        return {}
+    def _granted(self, kind: SubagentType) -> list[Section]:
+        """What parts give the type for itself alone."""
+        return [found for part in self._bench.parts if (found := part.granted(_grant(kind))) is not None]
 
     def _tell(self, line: str) -> None:
         if line not in self._told:
             self._told.add(line)
             self._notice(line)
+
+
+def _grant(kind: SubagentType) -> Grant:
+    return Grant(kind.name, looks=kind.looks, memory=kind.memory)
 
 
 async def _nothing(workspace: Workspace) -> list[tuple[str, str]]:

@@ -1,5 +1,5 @@
 """`agent`: work given to a sub-agent. Its types are known when a session begins, so the tool is made for them;
-`ipyagent.children` does the work."""
+the part does the work."""
 
 from __future__ import annotations
 

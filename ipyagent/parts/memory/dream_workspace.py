@@ -1,0 +1,277 @@
+"""A dream works on a copy. What it made of it goes into the memory file by file, each only if the file is still
+the one that was copied: memories that people or agents saved meanwhile win.
+
+What is written comes before what is deleted, and when one write gave way nothing is deleted: no text is lost,
+wherever it ends.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from difflib import unified_diff
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from ipyagent.errors import MemoryRefused, UsageError
+from ipyagent.frontmatter import read_headed
+from ipyagent.parts.memory.concepts import bare
+from ipyagent.parts.memory.dream_record import (
+    BY,
+    DREAMS,
+    RECORD,
+    WAITING,
+    DreamChange,
+    Kind,
+    PendingDream,
+    Record,
+    all_digests,
+    digest_of,
+    digests,
+    keep,
+    waiting_in,
+)
+from ipyagent.parts.memory.history import NEW
+from ipyagent.parts.memory.metadata_index import word_of
+from ipyagent.parts.memory.names import INDEX, SUFFIX
+from ipyagent.parts.memory.provenance import ProvenanceIndex, ProvenanceLabel, added, parts, restates, worst
+from ipyagent.parts.memory.quotation import Quote, Typed
+from ipyagent.parts.memory.safe_paths import SandboxedDir
+from ipyagent.parts.memory.store import MemoryStore, WriteResult
+
+_COPY = re.compile(r"[0-9a-f]{12}")
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True):
+    """`written` as it was done, in order; `kept` names what was saved meanwhile and therefore stayed, also what
+    was not deleted because of it."""
+
+    written: tuple[WriteResult, ...]
+    done: tuple[DreamChange, ...]
+    kept: tuple[str, ...]
+
+
+class DreamWorkspace:
+    """The copy that one dream works on, inside the memory's own hidden folder."""
+
+    def __init__(self, store: MemoryStore, name: str, base: dict[str, str]) -> None:
+        self.store = store
+        self.name = name
+        self.base = base
+        """Digest of each memory, the index apart, as it was copied."""
+        self.copy = MemoryStore(_folder(store, name), store.scope, versions=1, vouch=store.vouch)
+
+    def __repr__(self) -> str:
+        return f"<DreamWorkspace {self.name} of {self.store!r}>"
+
+    @classmethod
+    def make(cls, store: MemoryStore) -> DreamWorkspace:
+        """Copy the directory as it is at this moment; copies that killed dreams left are removed first."""
+        name, files = secrets.token_hex(6), SandboxedDir(store.folder)
+        with store.lock():
+            _sweep(store, files)
+            base: dict[str, str] = {}
+            for file, status in list(files.walk()):
+                content = files.read(file)
+                if content is None:
+                    continue
+                files.replace(f"{DREAMS}/{name}/{file}", content, f"{NEW}/copy", durable=False)
+                files.touch(f"{DREAMS}/{name}/{file}", status.st_mtime_ns)
+                if file.endswith(SUFFIX) and file != INDEX:
+                    base[file] = digest_of(content)
+        return cls(store, name, base)
+
+    @classmethod
+    def of(cls, store: MemoryStore, waiting: PendingDream) -> DreamWorkspace:
+        """The copy of a dream that waits for a yes. Raises UsageError when it is gone."""
+        if not _COPY.fullmatch(waiting.copy) or not _folder(store, waiting.copy).is_dir():
+            raise UsageError("what that dream made is gone; %memory dream starts another")
+        return cls(store, waiting.copy, waiting.base)
+
+    def changes(self) -> tuple[DreamChange, ...]:
+        """What became of the copy: renames, then what is new and changed, then what is gone; by name."""
+        mended = self.copy.mend(by=BY)  # headers that cannot be read, and the index
+        assert mended is not None
+        now = digests(self.copy)
+        gone = {name: digest for name, digest in self.base.items() if name not in now}
+        moved: list[DreamChange] = []
+        for name, digest in sorted(now.items()):
+            old = next((each for each, kept in gone.items() if kept == digest), None) if name not in self.base else None
+            if old is not None:
+                del gone[old]
+                moved.append(DreamChange(name=name, kind="renamed", old=old, before=digest, after=digest))
+        names = {change.name for change in moved}
+        made: list[DreamChange] = []
+        for name, digest in sorted(now.items()):
+            before = self.base.get(name, "")
+            if name not in names and digest != before:
+                kind: Kind = "changed" if before else "created"
+                made.append(DreamChange(name=name, kind=kind, before=before, after=digest, lines=self._lines(name)))
+        left = [DreamChange(name=name, kind="deleted", before=digest) for name, digest in sorted(gone.items())]
+        return (*moved, *made, *left)
+
+    def wait(self, session: str, why: str, changes: tuple[DreamChange, ...]) -> PendingDream:
+        """Keep the copy for the user's yes."""
+        made = PendingDream(copy=self.name, session=session, at=time.time(), why=why, base=self.base, changes=changes)
+        keep(self.store, WAITING, msgspec.json.encode(made))
+        return made
+
+    def commit(self, session: str, changes: Iterable[DreamChange]) -> Committed:
+        """Bring the changes into the memory, after a snapshot of it."""
+        changes, store = tuple(changes), self.store
+        done: list[DreamChange] = []
+        written: list[WriteResult] = []
+        kept: list[str] = []
+        with store.lock():
+            there = all_digests(store)
+            planned = {name: digest for name, digest in there.items() if name not in {change.old for change in changes}}
+            planned |= {change.name: change.after for change in changes}
+            planned = {name: digest for name, digest in planned.items() if digest}
+            record = Record(session=session, at=time.time(), snapshot=store.snapshot().name, after=planned)
+            keep(store, RECORD, msgspec.json.encode(record))  # before the first change: a killed commit is undone too
+            for change in changes:
+                if change.kind == "deleted" and kept:
+                    kept.append(change.name)
+                    continue
+                try:
+                    written.append(self._commit(change))
+                    done.append(change)
+                except MemoryRefused as problem:
+                    if problem.reason not in ("changed", "exists", "missing"):
+                        raise
+                    kept.append(change.old or change.name)
+            store.mend(by=BY)
+            files = SandboxedDir(store.folder)
+            if waiting_in(store) is not None:  # it was made of what is no more
+                files.remove(WAITING)
+            record = msgspec.structs.replace(record, after=all_digests(store), changes=tuple(done))
+            keep(store, RECORD, msgspec.json.encode(record))
+        return Committed(written=tuple(written), done=tuple(done), kept=tuple(kept))
+
+    def drop(self) -> None:
+        """Remove the copy, and the note that it waits."""
+        with self.store.lock():
+            waiting = waiting_in(self.store)
+            if waiting is not None and waiting.copy == self.name:
+                SandboxedDir(self.store.folder).remove(WAITING)
+            SandboxedDir(self.store.folder).remove_tree(f"{DREAMS}/{self.name}")
+
+    def _commit(self, change: DreamChange) -> WriteResult:
+        """One change, if its file is still the one that was copied. Raises MemoryRefused; under the lock."""
+        store = self.store
+        match change.kind:
+            case "deleted":
+                return store.delete(change.name, by=BY, expected=change.before)
+            case "renamed":
+                _unchanged(store, change.old, change.before)
+                return store.rename(change.old, change.name, by=BY)
+            case "changed":
+                _unchanged(store, change.name, change.before)
+                text = self.copy.read(change.name).text
+                return store.write(change.name, text, expected=change.before, by=BY)
+            case "created":
+                return store.write(change.name, self.copy.read(change.name).text, expected=None, by=BY)
+
+    def _lines(self, name: str) -> tuple[int, int]:
+        """Lines that come and that go."""
+        before = ""
+        with suppress(MemoryRefused):
+            before = self.store.read(name).text
+        diff = list(unified_diff(before.splitlines(), self.copy.read(name).text.splitlines(), n=0, lineterm=""))[2:]
+        return sum(line.startswith("+") for line in diff), sum(line.startswith("-") for line in diff)
+
+
+def deleted_share(base: int, changes: Iterable[DreamChange]) -> float:
+    """The part of so many files that these changes delete."""
+    return sum(change.kind == "deleted" for change in changes) / base if base else 0.0
+
+
+def _unchanged(store: MemoryStore, name: str, digest: str) -> None:
+    if store.read(name).digest != digest:
+        raise MemoryRefused(f"{name} has changed meanwhile: start another with %memory dream", reason="changed")
+
+
+def _sweep(store: MemoryStore, files: SandboxedDir) -> None:
+    """Remove the copies that nobody works on or waits for any more."""
+    waiting = waiting_in(store)
+    for name in files.names(DREAMS):
+        if _COPY.fullmatch(name) and (waiting is None or name != waiting.copy):
+            files.remove_tree(f"{DREAMS}/{name}")
+
+
+def _folder(store: MemoryStore, name: str) -> Path:
+    return store.folder / DREAMS / name
+
+
+TRUST = ("quoted", "claimed", "inferred", "said")
+Weigh: TypeAlias = Callable[[Sequence[str], Sequence[Quote], Sequence[str]], ProvenanceLabel]
+
+
+class Merged:
+    """What tidying reworks: the sentences of the memories that there were, each with its source."""
+
+    def __init__(
+        self, memories: Iterable[tuple[str, str]], transcripts: Callable[[Sequence[str]], Sequence[Typed]]
+    ) -> None:
+        self._texts: list[tuple[str, list[str]]] = []
+        self._grounds: dict[str, ProvenanceIndex] = {}
+        for source, text in memories:
+            headed = read_headed(text.encode("utf-8", "replace"))
+            told, asides = parts(word_of(headed.fields.get("description")), headed.body)
+            self._texts.append((source, told))
+            if source != "said":
+                self._grounds.setdefault(source, ProvenanceIndex()).distrust([*told, *asides], enough=0)
+        self._own = [sentence for source, told in self._texts if source == "said" for sentence in told]
+        self._known = {bare(sentence) for sentence in self._own}
+        self.transcripts = transcripts
+
+    def __repr__(self) -> str:
+        return f"<Merged of {len(self._texts)}>"
+
+    def origin(
+        self, new: Sequence[str], asides: Sequence[str], was: Sequence[str], quotes: Sequence[Quote], weigh: Weigh
+    ) -> ProvenanceLabel:
+        """The least trusted source of what a memory had (`was`: none if it is new) and of what comes into it, and the
+        sentence of that; what is in none of the memories is weighed, with the words of the user's that it had
+        (`quotes`). "": none is known, as before."""
+        words = [each.words for each in quotes]
+        sources, sentence = self._distrusted(new, asides, words)
+        left: list[str] = []
+        for each in new:
+            plain = bare(each)
+            same = [source for source, there in self._texts if any(plain == bare(other) for other in there)]
+            same = same or [source for source, there in self._texts if any(restates(each, other) for other in there)]
+            if same:
+                sources.append(max(same, key=lambda source: TRUST.index(worst(source))))
+            else:
+                left.append(each)
+        if left:
+            found = weigh(left, quotes, asides)
+            invented = added(left, [*words, *self._own]) if found.source == "said" else []
+            sources.append("inferred" if invented else found.source)
+            sentence = sentence or (invented[0].strip() if invented else found.sentence)
+        sources += was
+        least = worst("said", *sources)
+        unknown = least == "inferred" and "" in sources and "inferred" not in sources
+        return ProvenanceLabel("" if unknown else least, sentence)
+
+    def raised(self, told: Sequence[str], asides: Sequence[str], found: Sequence[Quote], weigh: Weigh) -> bool:
+        """Whether words of the user that were found make all that a memory says theirs."""
+        distrusted, _ = self._distrusted(told, asides, [each.words for each in found])
+        return bool(found) and not distrusted and weigh(told, found, asides).source == "said"
+
+    def _distrusted(self, told: Sequence[str], asides: Sequence[str], words: Sequence[str]) -> tuple[list[str], str]:
+        """The sources, other than the user, of the memories from which something comes into these sentences."""
+        new = [each for each in told if bare(each) not in self._known]
+        sources, sentence = list[str](), ""
+        for source, ground in self._grounds.items():
+            found = ground.origin(new, [*words, *self._own], asides=asides)
+            if found.source == "quoted":
+                sources.append(source)
+                sentence = sentence or found.sentence
+        return sources, sentence

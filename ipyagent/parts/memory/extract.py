@@ -1,0 +1,400 @@
+"""Extraction: behind the turns, what is worth keeping of the conversation becomes memories.
+
+It waits until there is enough to look through, or a cue, and never skips what the user said: the cursor moves
+only over what was looked at. How far it has come is read off the journal alone, so that a resumed session goes
+on where it was. Background work leaves no turns, so it never sees itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from importlib.resources import files
+from typing import Literal, Protocol
+
+import msgspec
+
+from ipyagent.journal.blocks import searches_in
+from ipyagent.journal.events import (
+    AssistantMessage,
+    Block,
+    Event,
+    ForkEnded,
+    KernelStarted,
+    LayerDecision,
+    LayerFailed,
+    MemoryExtracted,
+    MemorySaved,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    Usage,
+    UserMessage,
+)
+from ipyagent.journal.tokens import estimate_text
+
+PURPOSE = "extraction"
+TAG = "extract-memories"
+"""The element that holds the directive."""
+MOST_FAILURES = 3
+"""Extractions that fail in a row before no more are tried in the session."""
+MOST_LISTED = 200
+"""Memories that the directive lists, newest first."""
+MOST_CALLS = 12
+"""Calls of one turn that a transcript has a line for."""
+CUE_CHARS = 4_000
+"""Characters at each end of a message in which a cue is looked for: what is longer is pasted."""
+WATCHED = "what you say is looked through for memories once there is enough of it, at the latest when the session ends"
+"""What the journal says of a session in which extraction is on."""
+UNWATCHED = "extraction is off: what you say is not looked through"
+_NAMED = re.compile(r"\{\{(\w+)\}\}")
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+_CUES = re.compile(
+    r"\b(?:remember|keep in mind|note that|for the record|don'?t forget|from now on|going forward|in (?:the )?future"
+    r"|always|never|every time|prefer(?:s|red|ably)?|rather|instead|only|please don'?t|no \w+ (?:please|plz)"
+    r"|stop \w+ing|actually|i meant|not what i|that'?s wrong|no wait|i am an?|i'?m an?|i work|is due|deadline"
+    r"|my (?:name|role|team|boss|job)|we (?:use|agreed|decided|have to|must)|our (?:rule|policy|convention|team)"
+    r"|merk(?:e|t)? dir|denk daran|immer|nie(?:mals)?|ab jetzt|künftig|in zukunft|lieber|bitte nicht|nur noch"
+    r"|ich bin|wir (?:verwenden|nutzen|benutzen)"
+    r"|retiens|souviens-toi|toujours|jamais|désormais|à l'avenir|je préfère|je suis"
+    r"|recuerda|siempre|nunca|a partir de ahora|prefiero|ricorda|sempre|mai più|d'ora in poi|preferisco"
+    r"|lembre|a partir de agora|prefiro|onthoud|altijd|nooit|voortaan)\b"
+    r"|记住|记一下|别忘|以后|今后|从现在起|总是|永远|一律|不要再|我更?喜欢|我是|我们(?:用|决定)|記住|以後"
+    r"|覚えて|今後|いつも|必ず|二度と|기억해|앞으로|항상|절대|запомни|всегда|никогда|впредь|отныне|предпочитаю",
+    re.I,
+)
+
+Next = Literal["run", "wait"]
+
+
+class Listed(Protocol):
+    """What the directive tells of a memory."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def modified(self) -> float: ...
+
+
+def words_in(text: str) -> int:
+    """How many words a text has; a Chinese, Japanese or Korean character is one."""
+    return sum(1 for _ in _WORD.finditer(text))
+
+
+def has_cue(text: str, more: Sequence[str] = ()) -> bool:
+    """Whether a message seems to say something for later: a word for it in one of a dozen languages, or one of
+    `more`. What it misses is looked through later, not never."""
+    ends = text if len(text) <= 2 * CUE_CHARS else f"{text[:CUE_CHARS]}\n{text[-CUE_CHARS:]}"
+    folded = ends.casefold().replace("’", "'")
+    return bool(_CUES.search(folded)) or any(word.casefold() in folded for word in more if word)
+
+
+class ExtractionProgress:
+    """Folds events: up to where the session was looked through, and what came since."""
+
+    def __init__(self) -> None:
+        self.upto = 0
+        """The event up to which all was looked through; 0: nothing was."""
+        self.failures = 0
+        """Extractions that failed in a row."""
+        self.watched = False
+        """Whether what the user says now is looked through."""
+        self.unwatched: set[int] = set()
+        """What the user said while extraction was off, since: it is not looked at."""
+        self.left_over = False
+        """Whether an earlier kernel ended before it had looked through its turns."""
+        self._ended: list[int] = []  # turns that ended since, with an answer or at a limit
+        self._saved: list[tuple[int, str]] = []  # memories that the agent itself saved since
+        self._gone: set[str] = set()  # those of them that were deleted since
+        self._said: list[tuple[int, str]] = []  # what the user said since
+
+    def __repr__(self) -> str:
+        return f"<ExtractionProgress up to event {self.upto}, {len(self._ended)} turns since>"
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event."""
+        match event:
+            case UserMessage() if self.watched:
+                self._said.append((event.id, event.said))
+            case UserMessage():
+                self.unwatched.add(event.id)
+            case TurnEnded() if event.status in ("finished", "limit") and self.watched:
+                self._ended.append(event.id)
+            case MemorySaved():
+                self._memory(event)
+            case MemoryExtracted():
+                self.upto, self.failures, self.left_over, self.watched = event.upto, 0, False, True
+                self.unwatched = {said for said in self.unwatched if said > event.upto}
+                self._ended = [turn for turn in self._ended if turn > event.upto]  # some ended meanwhile
+                self._saved = [saved for saved in self._saved if saved[0] > event.upto]
+                self._said = [said for said in self._said if said[0] > event.upto]
+            case LayerFailed() if event.layer == PURPOSE:
+                self.failures += 1
+            case LayerDecision() if event.layer == PURPOSE:
+                self.watched = event.words != UNWATCHED
+            case KernelStarted():
+                self.failures, self.left_over = 0, bool(self._ended)
+            case _:
+                pass
+
+    @property
+    def pending(self) -> bool:
+        """Whether a turn has ended that nobody looked through."""
+        return bool(self._ended) and self.failures < MOST_FAILURES
+
+    def asked(self, upto: int) -> set[int]:
+        """The events in which the user said what nobody looked through, up to an event."""
+        return {at for at, _ in self._said if at <= upto}
+
+    def saved(self, upto: int) -> list[str]:
+        """Paths, as they are now, of the memories that the agent itself saved since, up to an event, and that
+        nobody has deleted since."""
+        return list(dict.fromkeys(path for at, path in self._saved if at <= upto and path not in self._gone))
+
+    def _memory(self, event: MemorySaved) -> None:
+        if event.change == "renamed":
+            self._saved = [(at, event.path if path == event.old else path) for at, path in self._saved]
+            self._gone -= {event.path}
+        if event.change == "deleted":
+            self._gone |= {path for _, path in self._saved if path == event.path}
+        else:
+            self._gone -= {event.path}
+        if event.by == "agent":
+            self._saved.append((event.id, event.path))
+            if event.change == "deleted":
+                self._gone.add(event.path)
+
+    def due(
+        self, every: int, upto: int, *, owed: bool = False, words: int = 0, cues: Sequence[str] = ()
+    ) -> Next:
+        """What is to be done at the end of the turn that event `upto` ended: `run`, or `wait` for more: `every`
+        turns, and `words` new words of the user (0: none) or a cue that the agent did not act upon itself. `owed`:
+        it does not wait."""
+        turns = sum(turn <= upto for turn in self._ended)
+        if not turns or self.failures >= MOST_FAILURES:
+            return "wait"
+        if owed or self.left_over:
+            return "run"
+        said = [(at, text) for at, text in self._said if at <= upto]
+        if turns < every:
+            return "wait"
+        if not words or sum(words_in(text) for _, text in said) >= words:
+            return "run"
+        starts = [at for at, _ in said]
+        for number, (at, text) in enumerate(said):
+            end = starts[number + 1] if number + 1 < len(starts) else upto + 1
+            acted = any(at < saved < end for saved, _ in self._saved)
+            if not acted and has_cue(text, cues):
+                return "run"
+        return "wait"
+
+
+class Figures(msgspec.Struct, kw_only=True):
+    """What extraction has cost and brought: model calls (`turns`), tokens, dollars (None once a price was
+    not known), seconds, memories written. `shared` runs went out with the notes and are paid for there."""
+
+    runs: int = 0
+    shared: int = 0
+    skipped: int = 0
+    failed: int = 0
+    turns: int = 0
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: float | None = 0.0
+    seconds: float = 0.0
+    files: int = 0
+
+    def add(self, event: Event) -> None:
+        """Take in an event of any session."""
+        match event:
+            case ForkEnded() if event.also == PURPOSE:
+                self.shared += 1
+            case ForkEnded() if event.purpose == PURPOSE:
+                usage: Usage = event.usage
+                self.runs += 1
+                self.failed += event.status in ("failed", "refused", "stopped")
+                self.turns += event.requests
+                self.input += usage.input
+                self.output += usage.output
+                self.cache_read += usage.cache_read
+                self.cache_write += usage.cache_write
+                self.cost = None if self.cost is None or event.cost is None else self.cost + event.cost
+                self.seconds += event.seconds
+            case MemoryExtracted():
+                self.skipped += bool(event.why)
+            case MemorySaved() if event.by == PURPOSE:
+                self.files += 1
+            case _:
+                pass
+
+
+def figures(events: Iterable[Event]) -> Figures:
+    """The figures of extraction in these events."""
+    made = Figures()
+    for event in events:
+        made.add(event)
+    return made
+
+
+def new_messages(placed: Sequence[tuple[str, Block, int]], upto: int, most: int) -> int:
+    """How many of the newest messages have something of after event `upto`; `most` at most. `placed` are
+    their blocks as `View.placed` gives them."""
+    found, before = 0, ""
+    for role, _, source in reversed(placed):
+        if source <= upto and source:  # 0: words of ours between messages
+            break
+        found += role != before
+        before = role
+        if found > most:
+            return most
+    return found
+
+
+READING = "memory view, read_file, grep, glob, shell commands that only read"
+
+
+def directive(
+    memories: Sequence[Listed], *, messages: int = 0, turns: int, now: float, saved: Sequence[str] = ()
+) -> str:
+    """The order that a fork gets. `memories` are what exists, newest first; `messages` how many it may draw
+    on (0: a transcript that stands above), `turns` its model calls, `now` Unix time, `saved` paths of what the
+    agent saved in these turns itself."""
+    newest = f"newest {messages} message{'s' if messages != 1 else ''} above"
+    already = f"The agent saved in these turns itself: {', '.join(map(_harmless, saved))}. What they say is done."
+    values = {
+        "messages": newest if messages else "transcript above",
+        "turns": str(turns),
+        "reading": READING if messages else "memory view",  # who reads a transcript has no other tool
+        "today": datetime.fromtimestamp(now).strftime("%A %Y-%m-%d"),
+        "memories": manifest(memories),
+        "saved": already if saved else "",
+    }
+    prompt = files("ipyagent.parts.memory").joinpath("extract_prompt.md").read_text(encoding="utf-8")
+    told = _NAMED.sub(lambda found: values.get(found[1], found[0]), prompt)
+    return f"<{TAG}>\n{told.strip()}\n</{TAG}>"
+
+
+def manifest(memories: Sequence[Listed]) -> str:
+    """One line a memory: type, path, day, description."""
+    lines = [
+        f"- [{each.kind or 'no type'}] {each.path} ({datetime.fromtimestamp(each.modified):%Y-%m-%d}): "
+        f"{_harmless(each.description) or '(no description)'}"
+        for each in memories[:MOST_LISTED]
+    ]
+    if len(memories) > MOST_LISTED:
+        lines.append(f"- and {len(memories) - MOST_LISTED} older ones: view the folder to see them")
+    return "\n".join(lines) or "(none yet)"
+
+
+def _harmless(text: str) -> str:
+    """One line that cannot end the element it stands in."""
+    return " ".join(text.split()).replace("</", "<\\/")[:200]
+
+
+class ExtractionTranscript(msgspec.Struct, frozen=True, kw_only=True):
+    """Turns as a small model reads them, up to event `upto`; `whole` unless more follows. "" for none."""
+
+    text: str
+    upto: int
+    whole: bool
+
+
+def transcript(
+    events: Iterable[Event],
+    after: int,
+    upto: int,
+    *,
+    out: frozenset[int] = frozenset(),
+    answer_chars: int,
+    line_chars: int,
+    tokens: int,
+) -> ExtractionTranscript:
+    """What was said after event `after` up to event `upto`: the user's words whole, answers in `answer_chars`
+    characters, calls and results in a line of `line_chars`. `tokens` end it at the end of a turn, one turn at least;
+    turns that begin with the events in `out` are left out."""
+    turns: list[str] = []
+    size, reached, number, cut = 0, after, 0, False
+    lines: list[str] = []
+    calls = 0
+    names: dict[str, str] = {}
+    leaving = False
+    for event in events:
+        number += isinstance(event, UserMessage)
+        if event.id <= after or event.id > upto:
+            continue
+        match event:
+            case UserMessage():
+                leaving, calls = event.id in out, 0
+                lines += [f'<user turn="{number}">', _closed(event.said, "user"), "</user>"]
+                if event.own is not None:
+                    lines.append(f"- a command of the user's wrote this request: {_line(event.text, line_chars)}")
+            case AssistantMessage():
+                lines += [f"- {_line(words, line_chars)}" for words in searches_in(event.blocks)]
+                said = "\n".join(str(each.get("text", "")) for each in event.blocks if each.get("type") == "text")
+                if said.strip():
+                    lines += ["<agent>", _closed(_short(said.strip(), answer_chars), "agent"), "</agent>"]
+            case ToolCalled():
+                calls += 1
+                names[event.call] = _line(f"{event.name} {json.dumps(event.input, ensure_ascii=False)}", line_chars)
+            case ToolReturned() if calls <= MOST_CALLS:
+                told = next((str(each["text"]) for each in event.blocks if each.get("type") == "text"), "")
+                result = _line(told, line_chars)
+                word = "failed" if event.is_error else "gave"
+                lines.append(f"- {names.pop(event.call, event.name)} {word}: {result}")
+            case MemorySaved() if event.by == "user" or (event.by == "agent" and calls > MOST_CALLS):
+                lines.append(f"- {event.path} {event.change} by the {event.by}")
+            case TurnEnded():
+                if lines and not leaving:
+                    turns.append("\n".join(lines))
+                    size += estimate_text(turns[-1])
+                reached, lines = event.id, []
+                if size >= tokens:
+                    cut = True
+                    break
+            case _:
+                pass
+    text = "<transcript>\n" + "\n".join(turns) + "\n</transcript>" if turns else ""
+    whole = not cut or reached >= upto
+    return ExtractionTranscript(text=text, upto=upto if whole else reached, whole=whole)
+
+
+def _closed(text: str, element: str) -> str:
+    """The text as it is, but for what would end its element or the transcript."""
+    return re.sub(rf"</(?={element}>|transcript>)", "<\\/", text, flags=re.I)
+
+
+def _short(text: str, chars: int) -> str:
+    """The beginning and the end of a text."""
+    if len(text) <= chars:
+        return text
+    head = 2 * chars // 3
+    return f"{text[:head].rstrip()} […] {text[-(chars - head) :].lstrip()}"
+
+
+def _line(text: str, chars: int) -> str:
+    """The first words of a text in one line that ends no element."""
+    return " ".join(text[: 4 * chars].split())[:chars].rstrip().replace("</", "<\\/")
+
+
+def saved_line(saved: MemorySaved) -> str:
+    """What the user is told of a memory that was saved, and how to take it back."""
+    name = name_of(saved.path)
+    if saved.change == "renamed":
+        return f"saved: {name_of(saved.old)} is now {name} (undo: %memory restore {name} {saved.revision})"
+    back = f"restore {name} {saved.revision}" if saved.revision else f"forget {name}"
+    word = "saved" if saved.change in ("created", "changed", "restored") else saved.change
+    return f"{word}: {name} (undo: %memory {back})"
+
+
+def name_of(path: str) -> str:
+    """A memory's name for the user, without the folder of its scope."""
+    parts = path.strip("/").split("/")
+    return "/".join(parts[2:]) if parts[:1] == ["memories"] and len(parts) > 2 else path

@@ -1,0 +1,596 @@
+"""Extraction wired to the turns of a kernel: when it runs, what it reads, what its fork may do, how it ends with the
+kernel.
+
+It never holds a turn up: it begins when the answer is there, on the agent thread, and what it asks of the model
+goes out beside the next turn. It waits until there is enough to look through, and goes out with the notes when both
+are due. What still waits is looked at when the session is left, before a compaction, in a pause, or when the kernel
+ends; after a crash by the next kernel. One a session at a time; what is asked for meanwhile follows once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ipyagent.assembly.wiring import at_exit, small_model_of
+from ipyagent.errors import AgentError, JournalError, ModelError, NoSuchPath, UnknownModel
+from ipyagent.journal.events import Block, LayerDecision, LayerFailed, MemoryExtracted
+from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events
+from ipyagent.journal.protocols import Forked, ForkOrder, Rates, Surface
+from ipyagent.journal.tokens import estimate_blocks, estimate_text
+from ipyagent.kernel.workspace import KernelWorkspace
+from ipyagent.loop.background import Background
+from ipyagent.loop.fork import ForkReader, Wire, replaced, run_fork
+from ipyagent.loop.session import Session
+from ipyagent.model.connect import Connections
+from ipyagent.model.prices import CACHE_READ, rates_of
+from ipyagent.parts.memory.access import MemoryAccess
+from ipyagent.parts.memory.extract import (
+    MOST_FAILURES,
+    PURPOSE,
+    UNWATCHED,
+    WATCHED,
+    ExtractionProgress,
+    ExtractionTranscript,
+    directive,
+    new_messages,
+    transcript,
+)
+from ipyagent.parts.memory.extraction_policy import MEMORY, ExtractionToolPolicy
+from ipyagent.parts.memory.selector import client_of
+from ipyagent.parts.memory.transcripts import ASIDE
+
+if TYPE_CHECKING:
+    from ipyagent.assembly.workbench import SessionSetup
+    from ipyagent.parts.memory.store import Memory
+
+LONGEST_END = 60.0
+"""Seconds that a running extraction gets when the kernel ends."""
+REPLY_TOKENS = 8_000
+USUAL_REPLY = 300
+"""Tokens of an extraction's answer, when costs are compared: between "Nothing to save." and two memories."""
+LIFETIMES = {"5m": 300.0, "1h": 3_600.0}
+"""Seconds for which the provider keeps a prefix."""
+WARM = 0.9
+"""The part of that time in which a look in a pause is begun."""
+LEFT_SESSIONS, LEFT_DAYS = 3, 30.0
+"""Of how many sessions, written in so many days, a new kernel looks whether their turns were looked through."""
+BOTH = (
+    "Two orders follow. Carry out both in one reply, all calls side by side; with nothing to save, make the edits of "
+    "the first alone. What neither allows may not be called."
+)
+
+
+class MemoryExtractor:
+    """The extractions of one kernel. `spent` takes dollars, `notice` a line for the user before the next turn;
+    `access` gives what an extraction may write in a session."""
+
+    def __init__(
+        self,
+        bench: SessionSetup,
+        connections: Connections,
+        spent: Callable[[float], None],
+        notice: Callable[[str], None],
+        access: Callable[[Session], MemoryAccess],
+    ) -> None:
+        self._bench = bench
+        self._access = access
+        self._connections = connections
+        self._spent = spent
+        self._notice = notice
+        self._runs: dict[Path, _Run] = {}
+        self._left: dict[Path, _Run] = {}  # of sessions that nobody else holds any more
+        self._failures: dict[str, int] = {}  # of small models, in a row
+        self._seeking = Background()
+        self._sought = self._registered = False
+
+    def __repr__(self) -> str:
+        return f"<MemoryExtractor {sum(run.background.busy for run in self._runs.values())} at work>"
+
+    # ------------------------------------------------------------------ behind a turn
+
+    def begins(self, session: Session) -> None:
+        """A turn of the main agent begins: whether its words will be looked through stands in the journal."""
+        on = self._on(session)
+        if session.folded(ExtractionProgress).watched != on:
+            session.record(LayerDecision(layer=PURPOSE, words=WATCHED if on else UNWATCHED))
+
+    def ended(self, session: Session, workspace: KernelWorkspace, surface: Surface | None) -> None:
+        """A turn of the main agent has ended, on the agent thread; `after` follows once the notes are written."""
+        if not self._enabled(session):
+            return
+        run = self._run_of(session)
+        run.owed = run.owed or run.background.busy
+        run.take(EndedTurn.of(session), workspace, surface)
+        session.before_compaction(lambda: self._compacting(run))
+
+    def after(self, session: Session) -> None:
+        """What the end of a turn calls for, on the agent thread: an extraction, or a look at it in a pause."""
+        run = self._runs.get(session.journal.folder)
+        if run is None or run.session is not session or not self._enabled(session):
+            return
+        ended = run.ended
+        run.background.ask(lambda: self._due(run, ended))
+        self._watch_pause(run)
+        if not self._sought:
+            self._sought = True
+            self._seeking.ask(lambda: self._seek(run))
+
+    async def beside(self, session: Session) -> _Beside | None:
+        """What goes out with the notes, should they be due as well; None when no extraction is."""
+        run = self._runs.get(session.journal.folder)
+        if run is None or not self._enabled(session) or run.background.busy or not self._is_due(run, run.ended.upto):
+            return None
+        if session.folded(ExtractionProgress).unwatched or not run.ended.holds_all(session):
+            return None
+        desk = run.desk(self._notice)
+        return _Beside(self, run, desk, await asyncio.to_thread(desk.listed))
+
+    def wait(self, session: Session, timeout: float) -> bool:
+        """Wait until nothing is extracted from a session; whether it is so. Not for the agent thread."""
+        until = time.monotonic() + timeout
+        run = self._runs.get(session.journal.folder)
+        if not session.background.wait(timeout) or not self._seeking.wait(max(0.0, until - time.monotonic())):
+            return False
+        return run is None or run.background.wait(max(0.0, until - time.monotonic()))
+
+    async def now(self, session: Session, workspace: KernelWorkspace) -> tuple[str, ...]:
+        """Look through what was not looked through yet, as the user asked; the names of what was saved.
+        Raises AgentError."""
+        if MEMORY not in session.tools:
+            raise AgentError("memory is off here; %memory on turns it on")
+        run = _Run(session, everything=True)
+        run.take(EndedTurn.of(session), workspace, None)
+        desk = run.desk(lambda line: None)
+        await self._extract(run, desk, run.ended, desk.listed())
+        return tuple(desk.saved)
+
+    # ------------------------------------------------------------------ ending
+
+    def take_over(self, session: Session) -> bool:
+        """The session is let go of: what waits is looked at now. Whether something is at work here still, which then
+        closes it at its end."""
+        run = self._runs.pop(session.journal.folder, None)
+        if run is None:
+            return False
+        run.rest()
+        if not run.background.busy and session.folded(ExtractionProgress).pending and self._enabled(session):
+            run.ask(lambda: self._due(run, run.ended, last=True))
+        if not run.background.busy:
+            return False
+        session.background.close()
+        self._left[session.journal.folder] = run
+        run.background.end_with(lambda: self._close_left(run))
+        return True
+
+    def release(self, folder: Path) -> None:
+        """Somebody wants the session in this folder: what is at work there ends."""
+        run = self._left.get(folder)
+        if run is not None:
+            run.background.close()
+
+    def close(self, seconds: float = LONGEST_END) -> None:
+        """Let what runs come to its end, `seconds` at most in all, then end it. An interrupt ends the waiting."""
+        self._last_looks()
+        until = time.monotonic() + seconds
+        runs = [*self._runs.values(), *self._left.values()]
+        try:
+            for run in runs:
+                run.background.finish(max(0.0, until - time.monotonic()))
+        finally:
+            self._seeking.close()
+            for run in runs:
+                run.background.close()
+            self._runs.clear()
+
+    def close_at_exit(self) -> None:
+        """`close`, with a word in a terminal when it takes a while."""
+        self._last_looks()
+        runs = [*self._runs.values(), *self._left.values()]
+        if any(not run.background.wait(0.3 / len(runs)) for run in runs):
+            terminal = sys.__stderr__
+            if terminal is not None and terminal.isatty():
+                terminal.write("ipyagent: saving what is worth remembering (Ctrl-C to leave at once)\n")
+                terminal.flush()
+        self.close()
+
+    def _last_looks(self) -> None:
+        """The kernel ends: a last look at what waits, for a short time."""
+        for run in self._runs.values():
+            run.rest()
+            session = run.session
+            if run.shared:  # it is being looked at with the notes
+                session.background.finish(LONGEST_END)
+            if run.background.busy or run.last or not session.folded(ExtractionProgress).pending:
+                continue
+            if self._bench.settings.extract_end_seconds and self._enabled(session):
+                run.last = True
+                run.ask(partial(self._last_look, run))
+
+    async def _last_look(self, run: _Run) -> None:
+        with suppress(TimeoutError):  # the next kernel looks at it
+            async with asyncio.timeout(self._bench.settings.extract_end_seconds):
+                await self._due(run, run.ended, last=True, patient=False)
+
+    def _close_left(self, run: _Run) -> None:
+        self._left.pop(run.session.journal.folder, None)
+        run.session.close()
+
+    # ------------------------------------------------------------------ other occasions
+
+    def _compacting(self, run: _Run) -> None:
+        """Messages are about to give way to a compaction: what waits is looked at, as the conversation was."""
+        if run.session.folded(ExtractionProgress).pending and self._enabled(run.session):
+            run.ask(lambda: self._due(run, run.ended, last=True))
+
+    def _watch_pause(self, run: _Run) -> None:
+        """Look at what waits once nothing was said for a while: while the cache holds, if it is to be read."""
+        run.rest()
+        minutes = self._bench.settings.extract_quiet_minutes
+        if not minutes:
+            return
+        seconds, limits = 60.0 * minutes, run.session.limits
+        if limits.prompt_cache and not self._small(run.session):
+            seconds = min(seconds, WARM * LIFETIMES[limits.cache_ttl])
+        run.timer = run.loop.call_later(seconds, lambda: self._pause(run, run.ended))
+
+    def _pause(self, run: _Run, ended: EndedTurn) -> None:
+        if ended is run.ended and not run.session.history.unfinished and self._enabled(run.session):
+            run.background.ask(lambda: self._due(run, ended, last=True))
+
+    async def _seek(self, run: _Run) -> None:
+        """Sessions of this project whose kernel ended before it had looked through their turns."""
+        sessions = self._bench.project.session_folders()
+        mine = {run.session.journal.folder, *self._left}
+        for folder in await asyncio.to_thread(_unlooked, sessions, mine):
+            try:
+                session, _ = await asyncio.to_thread(Session.open, folder)
+            except (JournalError, OSError):
+                continue  # another kernel has it; %agent doctor tells what is broken
+            now = run.session
+            session.connect(
+                now.model, now.info, tools=now.tools, permissions=now.permissions, limits=now.limits,
+                state=lambda _, tokens: run.session.state(tokens), setting=now.setting, restoring=now.restoring,
+            )  # fmt: skip
+            left = self._left[folder] = _Run(session)
+            memory = self._access(session)
+            left.take(EndedTurn.of(session), replace(run.workspace, memory=memory, read_stamps={}), None)
+            left.background.ask(partial(self._due, left, left.ended, last=True))
+            left.background.end_with(partial(self._close_left, left))
+            await asyncio.to_thread(left.background.wait, LONGEST_END)
+
+    # ------------------------------------------------------------------ one extraction
+
+    def _on(self, session: Session) -> bool:
+        settings = self._bench.settings
+        trusted = settings.trust_all or self._bench.project.trusted
+        return bool(settings.memory and settings.extraction and MEMORY in session.tools and trusted)
+
+    def _enabled(self, session: Session) -> bool:
+        may_write = session.permissions.mode != "read_only"  # of the turn that ends; a later one has its turns too
+        return self._on(session) and may_write
+
+    def _run_of(self, session: Session) -> _Run:
+        folder = session.journal.folder
+        run = self._runs.get(folder)
+        if run is None or run.session is not session:
+            run = self._runs[folder] = _Run(session)
+            if not self._registered:
+                self._registered = True
+                at_exit(self, MemoryExtractor.close_at_exit)
+        return run
+
+    def _is_due(self, run: _Run, upto: int, *, owed: bool = False) -> bool:
+        settings, progress = self._bench.settings, run.session.folded(ExtractionProgress)
+        words, cues = settings.extract_words, settings.extract_cues
+        return progress.due(settings.extract_every, upto, owed=owed or run.owed, words=words, cues=cues) == "run"
+
+    async def _due(self, run: _Run, ended: EndedTurn, *, last: bool = False, patient: bool = True) -> None:
+        """What is due at the end of a turn; the next one may be under way. `last`: it does not wait for more."""
+        session = run.session
+        if not self._is_due(run, ended.upto, owed=last):
+            return
+        if not self._affordable(session, due=last or run.owed):
+            run.owed = run.owed or last
+            return
+        run.owed = False
+        desk = run.desk(self._notice)
+        try:
+            await self._extract(run, desk, ended, await asyncio.to_thread(desk.listed), patient=patient)
+        except JournalError:
+            raise
+        except AgentError as problem:
+            self._failed(session, str(problem))
+        except Exception as problem:  # noqa: BLE001 - a bug in the background is told and ends nothing
+            self._failed(session, f"{type(problem).__name__}: {problem}")
+
+    def _affordable(self, session: Session, *, due: bool) -> bool:
+        """Whether the purse leaves room; for what may still wait (not `due`), whether background work stays within
+        its share as well."""
+        settings = self._bench.settings
+        most = settings.max_cost_per_day
+        if most and self._bench.spending.today() >= most:
+            return False
+        return due or not session.dear
+
+    def _failed(self, session: Session, why: str) -> None:
+        """Nothing was saved of these turns yet; the next extraction has them too."""
+        count = session.folded(ExtractionProgress).failures + 1
+        stopped = count >= MOST_FAILURES
+        end = f"; it is off in this session after {count} failures, %memory extract tries again" if stopped else ""
+        line = f"what is worth remembering was not saved: {' '.join(why.split())[:400]}{end}"
+        session.record(LayerFailed(layer=PURPOSE, why=line, stopped=stopped))
+
+    async def _extract(
+        self, run: _Run, desk: ExtractionToolPolicy, ended: EndedTurn, known: list[Memory], *, patient: bool = True
+    ) -> None:
+        """Look through the turns up to an end: in the view as it was then, or in transcripts. Raises AgentError."""
+        session, whole = run.session, False
+        small = self._small(session)
+        while not whole:
+            told, before = await asyncio.to_thread(self._told, run, ended.upto), len(desk.saved)
+            if patient and told.text and self._reads_conversation(run, ended, told, small):
+                await self._from_conversation(session, desk, ended, known)
+            elif told.text:  # else the user took all of it out again
+                try:
+                    await self._from_transcript(session, desk, told, known, small, patient=patient)
+                    self._failures.pop(small, None)
+                except ModelError as problem:
+                    if isinstance(problem, UnknownModel) and not isinstance(problem, NoSuchPath):
+                        self._bench.no_small(small)
+                    self._failures[small] = self._failures.get(small, 0) + 1
+                    if not small or not patient or len(desk.saved) > before:
+                        raise
+                    small = ""  # the main model does it
+                    continue
+            session.record(MemoryExtracted(upto=told.upto, files=tuple(dict.fromkeys(desk.saved))))
+            whole = told.whole
+
+    def _told(self, run: _Run, upto: int) -> ExtractionTranscript:
+        settings, session = self._bench.settings, run.session
+        progress = session.folded(ExtractionProgress)
+        out = frozenset(turn.first for turn in session.history.turns if turn.out)
+        return transcript(
+            session.journal.read(),
+            progress.upto,
+            upto,
+            out=out if run.everything else out | progress.unwatched,
+            answer_chars=settings.extract_answer_chars,
+            line_chars=settings.extract_line_chars,
+            tokens=settings.extract_tokens,
+        )
+
+    def order(
+        self, session: Session, desk: ExtractionToolPolicy, known: list[Memory], upto: int, messages: int = 0
+    ) -> ForkOrder:
+        """What the fork of an extraction is told and may do; `messages` it may draw on, 0: a transcript."""
+        turns = self._bench.settings.extract_turns
+        saved = session.folded(ExtractionProgress).saved(upto)
+        return ForkOrder(
+            purpose=PURPOSE,
+            directive=directive(known, messages=messages, turns=turns, now=time.time(), saved=saved),
+            max_turns=turns,
+            max_tokens=REPLY_TOKENS,
+            permit=desk.permit,
+            answer=desk.answer,
+            enough=desk.enough,
+        )
+
+    async def _from_conversation(
+        self, session: Session, desk: ExtractionToolPolicy, ended: EndedTurn, known: list[Memory]
+    ) -> None:
+        """One fork of the view as it was at the end of the turn. Raises AgentError."""
+        messages = new_messages(ended.placed, session.folded(ExtractionProgress).upto, len(ended.placed))
+        order = self.order(session, desk, known, ended.upto, messages)
+        _checked(await run_fork(session, order, paid=self._pay, wire=ended.wire))
+
+    async def _from_transcript(
+        self,
+        session: Session,
+        desk: ExtractionToolPolicy,
+        told: ExtractionTranscript,
+        known: list[Memory],
+        small: str,
+        *,
+        patient: bool,
+    ) -> None:
+        """The small model reads, or the session's own where there is none. Raises AgentError."""
+        name = small or session.info.model
+        model = await client_of(name, session.model, self._bench.settings, self._connections)
+        reader = ForkReader(
+            model=model,
+            name=name,
+            window=0 if small else session.info.window,  # a short text fits any
+            tools=[_bare(tool) for tool in session.view.tools if tool["name"] == MEMORY],
+            text=told.text,
+            patient=patient,
+        )
+        order = self.order(session, desk, known, told.upto)
+        _checked(await run_fork(session, order, paid=self._pay, reader=reader))
+
+    def _pay(self, cost: float | None, most: float) -> None:
+        self._spent(most)
+
+    # ------------------------------------------------------------------ what it reads
+
+    def _small(self, session: Session) -> str:
+        """The small model that reads transcripts; "" where the session's own has to."""
+        small = small_model_of(self._bench.settings)
+        known = small and small != session.info.model and self._failures.get(small, 0) < MOST_FAILURES
+        return small if known else ""
+
+    def _reads_conversation(self, run: _Run, ended: EndedTurn, told: ExtractionTranscript, small: str) -> bool:
+        """Whether the cached conversation is read, not the transcript: what is cheaper by the price table; by tokens
+        where a price is not known."""
+        settings, session = self._bench.settings, run.session
+        progress = session.folded(ExtractionProgress)
+        if settings.extract_from == "transcript" or not told.whole:
+            return False
+        off = progress.unwatched
+        all_there = ended.holds_all(session, off) if run.everything else ended.holds_all(session) and not off
+        if session.view.model != ended.model or not all_there:
+            return False  # it is not there any more, for another model, or holds what is not to be looked at
+        if session.state(session.view.count().tokens).blocked:
+            return False
+        if settings.extract_from == "conversation":
+            return True
+        if new_messages(ended.placed, progress.upto, len(ended.placed)) > settings.extract_messages:
+            return False
+        order = estimate_text(directive([], turns=settings.extract_turns, now=0.0))
+        memory = [_bare(tool) for tool in session.view.tools if tool["name"] == MEMORY]
+        text = estimate_text(told.text) + order + estimate_blocks(memory)
+        limits, prefix = session.limits, session.view.count().tokens
+        idle = time.time() - session.history.said_at
+        warm = limits.prompt_cache and idle < LIFETIMES[limits.cache_ttl]
+        mine = rates_of(session.info.model, limits.cache_ttl, prefix, session.info.server)
+        theirs = rates_of(small or session.info.model, limits.cache_ttl, text, session.info.server)
+        if mine == Rates() or theirs == Rates():
+            return prefix * (CACHE_READ if warm else 1.0) + order < text
+        again = mine.read if warm else mine.write if limits.prompt_cache else mine.input
+        here = prefix * again + order * mine.write + USUAL_REPLY * mine.output
+        return here < text * theirs.input + USUAL_REPLY * theirs.output
+
+
+class _Beside:
+    """An extraction that goes out with the notes; see `Engine`."""
+
+    def __init__(self, extracting: MemoryExtractor, run: _Run, desk: ExtractionToolPolicy, known: list[Memory]) -> None:
+        self._extracting, self._run, self._desk, self._known = extracting, run, desk, known
+
+    def __call__(self, order: ForkOrder) -> tuple[ForkOrder, Callable[[Forked], None]]:
+        """An order for notes becomes one for both; what is to be done with how it ended."""
+        session, ended = self._run.session, self._run.ended
+        notes, desk = order, self._desk
+        if order.purpose != "notes" or self._run.background.busy or not session.folded(ExtractionProgress).pending:
+            return order, lambda forked: None
+        placed = session.view.placed()
+        messages = new_messages(placed, session.folded(ExtractionProgress).upto, len(placed))
+        mine = self._extracting.order(session, desk, self._known, ended.upto, messages)
+        self._run.shared = True
+
+        def permit(name: str, given: dict[str, object]) -> str:
+            why = notes.permit(name, given) if notes.permit is not None else "no calls"
+            return why and desk.permit(name, given)
+
+        async def answer(name: str, given: dict[str, object]) -> object:
+            if notes.permit is not None and notes.answer is not None and not notes.permit(name, given):
+                return notes.answer(name, given)
+            return await desk.answer(name, given)
+
+        def enough() -> bool:
+            return desk.idle() and (notes.enough is None or notes.enough())
+
+        def done(forked: Forked) -> None:
+            self._run.shared = False
+            if forked.status in ("finished", "limit"):
+                files = tuple(dict.fromkeys(desk.saved))
+                session.record(MemoryExtracted(upto=ended.upto, files=files))
+
+        both = replaced(
+            order,
+            directive=f"{BOTH}\n{order.directive}\n{mine.directive}",
+            max_turns=max(order.max_turns, mine.max_turns),
+            max_tokens=order.max_tokens + mine.max_tokens,
+            permit=permit,
+            answer=answer,
+            enough=enough,
+            also=PURPOSE,
+        )
+        return both, done
+
+
+class EndedTurn(NamedTuple):
+    """A session at the end of a turn: the newest event, its view on the wire, the view's blocks, the model."""
+
+    upto: int
+    wire: Wire
+    placed: list[tuple[str, Block, int]]
+    model: str
+
+    @classmethod
+    def of(cls, session: Session) -> EndedTurn:
+        """The session as it is now. Messages that were given out do not change any more."""
+        limits, view = session.limits, session.view
+        wire = view.wire(ttl=limits.cache_ttl, marks=limits.prompt_cache)
+        return cls(session.journal.last, wire, view.placed(), view.model)
+
+    def holds_all(self, session: Session, more: Iterable[int] = ()) -> bool:
+        """Whether all that the user said since it was last looked at, and what was said in the events `more`, stands
+        in the view as it was."""
+        there = {source for _, _, source in self.placed}
+        return session.folded(ExtractionProgress).asked(self.upto) | set(more) <= there
+
+
+class _Run:
+    """The extraction of one session, and what its newest turn ended with. Made on the agent thread, or in a loop."""
+
+    def __init__(self, session: Session, *, everything: bool = False) -> None:
+        self.session = session
+        self.everything = everything
+        """Whether what was said while extraction was off is looked at too: the user asks for it."""
+        self.background = Background()
+        self.loop = asyncio.get_running_loop()
+        self.timer: asyncio.TimerHandle | None = None
+        self.owed = self.shared = self.last = False
+        """Whether a turn ended while one ran: the next does not wait for more turns. Whether it goes out with the
+        notes now. Whether the last look was begun."""
+        self._thread = threading.get_ident()
+
+    def take(self, ended: EndedTurn, workspace: KernelWorkspace, surface: Surface | None) -> None:
+        """A turn has ended."""
+        self.ended, self.workspace, self._surface = ended, workspace, surface
+
+    def desk(self, notice: Callable[[str], None]) -> ExtractionToolPolicy:
+        """What the fork of an extraction works at. Raises MemoryRefused."""
+        return ExtractionToolPolicy(self.session, self.workspace, self._surface, notice)
+
+    def ask(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Have work done in the background, from whatever thread."""
+        if threading.get_ident() == self._thread:
+            self.background.ask(work)
+        else:
+            self.background.ask_from_outside(self.loop, work)
+
+    def rest(self) -> None:
+        """No look in a pause any more."""
+        timer, self.timer = self.timer, None
+        if timer is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self.loop.call_soon_threadsafe(timer.cancel)
+
+
+def _checked(forked: Forked) -> None:
+    """Raises ModelError for a fork that came to nothing."""
+    if forked.status in ("failed", "refused"):
+        raise ModelError(forked.message or forked.status, kind=forked.status)
+
+
+def _bare(tool: Block) -> Block:
+    return {key: value for key, value in tool.items() if key != "cache_control"}
+
+
+def _unlooked(folders: Iterable[Path], mine: set[Path]) -> list[Path]:
+    """The newest of these sessions that nobody works on and whose turns were not looked through. Blocks."""
+    found: list[Path] = []
+    others = (folder for folder in folders if folder not in mine and not folder.name.endswith(ASIDE))
+    for _, folder in zip(range(LEFT_SESSIONS), others, strict=False):
+        try:
+            path = folder / TRANSCRIPT
+            if time.time() - path.stat().st_mtime > 86_400 * LEFT_DAYS or in_use(folder):
+                continue
+            progress = ExtractionProgress()
+            for event in read_events(path):
+                progress.apply(event)
+        except (JournalError, OSError):
+            continue  # %agent doctor tells
+        if progress.watched and progress.pending:
+            found.append(folder)
+    return found

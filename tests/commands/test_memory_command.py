@@ -16,6 +16,7 @@ from ipyagent.commands.memory import COMMANDS, names, run_memory
 from ipyagent.completion import Completions
 from ipyagent.errors import MemoryRefused, TrustError, UsageError
 from ipyagent.journal.events import MemorySaved
+from ipyagent.parts.memory import MemoryPart
 from ipyagent.practice.replies import text, tool
 from ipyagent.ui.browsing import browsing_of
 from ipyagent.ui.memory_browser import list_lines as listed
@@ -37,7 +38,7 @@ def agent(place: CompactRoom) -> Agent:
 
 def files(agent: Agent) -> dict[str, str]:
     """All memories by name with their text."""
-    stores = agent.bench.memories.stores()
+    stores = agent.part(MemoryPart).memories.stores()
     return {f"{s}/{one.name}": store.read(one.name).text for s, store in stores.items() for one in store.list()}
 
 
@@ -122,7 +123,7 @@ def test_a_name_is_found_in_every_form_and_a_wrong_one_is_helped(agent: Agent) -
 
 def test_what_stands_in_a_file_reaches_the_screen_harmless(agent: Agent) -> None:
     add(agent, "--name a first")
-    folder = agent.bench.memories.store("project").folder
+    folder = agent.part(MemoryPart).memories.store("project").folder
     head = "---\nname: \x1b[2Jevil\ndescription: \x1b]0;owned\x07 bad\n---\n"
     (folder / "evil.md").write_text(f"{head}\x1b[31mred\u202e\n")
     for line in ("", "show evil", "search evil", "stats", "doctor"):
@@ -283,7 +284,7 @@ def test_recall_is_tried_without_a_trace(place: CompactRoom) -> None:
 def test_doctor_mends_the_index_and_names_what_is_yours_to_mend(agent: Agent) -> None:
     add(agent, "--name plan first")
     assert "all is well" in run_memory(agent, "doctor")
-    folder = agent.bench.memories.store("project").folder
+    folder = agent.part(MemoryPart).memories.store("project").folder
     (folder / "MEMORY.md").write_text("- [Gone](gone.md) — not there\n")
     (folder / "bad.md").write_text("---\nname: [\n---\ntext\n")
     dry = run_memory(agent, "doctor --dry-run")
@@ -317,7 +318,7 @@ def test_off_and_on_path_and_stats(agent: Agent) -> None:
     assert "memory is off" in run_memory(agent, "")
     assert "memory is off" in run_memory(agent, "search plots")
     assert "memory is on" in run_memory(agent, "on")
-    assert agent.bench.memories.refusal("project") == ""
+    assert agent.part(MemoryPart).memories.refusal("project") == ""
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from rooms import KEY, MODEL
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.journal.events import CacheBroken, Event, MemorySurfaced, SystemPromptFrozen
+from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.transcripts import search_sessions
 from ipyagent.practice.replies import text, tool
@@ -46,7 +47,7 @@ def make(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatch
 
 
 def remember(agent: Agent, name: str, *, scope: str = "project", words: str = "") -> None:
-    store: MemoryStore = agent.bench.memories.store(scope)
+    store: MemoryStore = agent.part(MemoryPart).memories.store(scope)
     body = f"---\nname: {name}\ndescription: {words or f'what {name} is about'}\ntype: project\n---\n\nA fact.\n"
     store.write(f"{name}.md", body, expected=None, by="user")
 
@@ -144,7 +145,7 @@ def test_a_resumed_session_keeps_its_head_whatever_the_files_say_now(
 
 def rule(agent: Agent, name: str, body: str) -> None:
     text = f"---\nname: {name}\ndescription: {body}\ntype: feedback\nsource: said\n---\n{body}\n"
-    agent.bench.memories.store("user").write(f"{name}.md", text, expected=None, by="user")
+    agent.part(MemoryPart).memories.store("user").write(f"{name}.md", text, expected=None, by="user")
 
 
 def test_the_users_own_rules_stand_in_the_head_and_are_not_recalled_into_it_again(
@@ -278,7 +279,7 @@ def test_what_a_session_leaves_is_for_its_user_alone_whatever_the_umask(
         agent.new()
         agent.run_sync("where do egrets nest in style?")
         for scope in ("project", "user"):
-            store = agent.bench.memories.store(scope)
+            store = agent.part(MemoryPart).memories.store(scope)
             store.snapshot()
         search_sessions(list(agent.project.session_folders()), "egrets", cache=tmp_path / "home" / "cache" / "x.sqlite")
     finally:
@@ -297,7 +298,7 @@ def test_what_a_session_leaves_is_for_its_user_alone_whatever_the_umask(
 
 def long_indexes(agent: Agent) -> None:
     for scope in ("project", "user"):
-        store = agent.bench.memories.store(scope)
+        store = agent.part(MemoryPart).memories.store(scope)
         store.folder.mkdir(parents=True, exist_ok=True)
         lines = [f"- [Fact {n}](fact_{n}.md) — {'what was found out about herons ' * 3}" for n in range(190)]
         (store.folder / "MEMORY.md").write_text("\n".join(lines) + "\n")

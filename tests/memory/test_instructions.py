@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from ipyagent.frontmatter import MOST_CHARS
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.parts.instructions.loading import (
     LATE,
-    MOST_CHARS,
     MOST_DEPTH,
     MOST_FILES,
     Instruction,

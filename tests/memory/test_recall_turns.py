@@ -26,6 +26,7 @@ from ipyagent.journal.events import (
     ToolReturned,
     UserMessage,
 )
+from ipyagent.parts.memory import MemoryPart
 from ipyagent.practice.model import memories as selecting
 from ipyagent.practice.replies import Reply, fault, text
 from ipyagent.practice.replies import tool as calls
@@ -416,7 +417,7 @@ def keeping(agent: Agent, brain: Brain, name: str, answer: Any) -> tuple[str, st
     given["file_text"] = f"---\nname: {name}\ndescription: Stock figures\ntype: feedback\n---\n{STOCK}\n"
     brain.script += [calls("memory", given), text("saved")]
     agent.run_sync(TURKISH)
-    store = agent.bench.memories.store("project")
+    store = agent.part(MemoryPart).memories.store("project")
     (memory,) = [each for each in store.list() if each.name == f"{name}.md"]
     store.delete(memory.name, by="user")  # the same once more would be known already
     told = [block for event in events(agent) if isinstance(event, ToolReturned) for block in event.blocks]
@@ -467,4 +468,4 @@ def test_stop_ends_a_check_with_nothing_written(make: Make, brain: Brain) -> Non
         agent.run_sync(TURKISH)
     assert time.monotonic() - began < 4
     assert len(brain.questions) == 1
-    assert agent.bench.memories.store("project").list() == []
+    assert agent.part(MemoryPart).memories.store("project").list() == []

@@ -304,6 +304,7 @@ def _options(chosen: CellOptions) -> Options:
         mode=chosen.mode or None,  # type: ignore[arg-type] # `parse` lets only modes through
         fresh=chosen.fresh,
         fork=chosen.fork,
+        lesson=chosen.lesson,
     )
 
 

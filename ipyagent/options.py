@@ -8,19 +8,20 @@ from typing import Any, NamedTuple
 from ipyagent.errors import UsageError
 
 FLAGS = ("--fresh", "--fork", "--quiet", "--rerun")
-VALUES = ("--model", "--max-turns", "--effort", "--mode")
+VALUES = ("--model", "--max-turns", "--effort", "--mode", "--lesson")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 MODES = ("ask", "auto", "read_only")
 
 USAGE = (
     "%%agent [--model NAME] [--mode ask|auto|read_only] [--max-turns N] [--effort LEVEL] "
-    "[--fresh | --fork] [--quiet] [--rerun]"
+    "[--fresh | --fork] [--quiet] [--rerun] [--lesson NAME]"
 )
 
 
 class CellOptions(NamedTuple):
     """What stands on the `%%agent` line; empty means the setting. `fresh`: without history, not
-    kept. `fork`: with history, not kept. `quiet`: only the answer. `rerun`: even if unchanged."""
+    kept. `fork`: with history, not kept. `quiet`: only the answer. `rerun`: even if unchanged. `lesson`: which one
+    the practice model plays."""
 
     model: str = ""
     max_turns: int = 0
@@ -30,6 +31,7 @@ class CellOptions(NamedTuple):
     fork: bool = False
     quiet: bool = False
     rerun: bool = False
+    lesson: str = ""
 
 
 def nearest(word: str, known: tuple[str, ...] | list[str], cutoff: float = 0.5) -> str:

@@ -247,13 +247,14 @@ class Agent:
         Raises UsageError while another turn runs, NoCredentials, SettingError, JournalError.
         """
         self.check_free()
+        mentions = options.lesson_for(options.model or self.model)
         model = self.connections.get(options.model or self.model, self.endpoint())
         session = self.sessions.ensure(cell)
         self._tell_trust()
         self.marks.notebook = self.sessions.notebook
         inputs = self._lookout.inputs()
         hidden = self.marks.hidden_inputs(inputs)
-        mentions = find(text, self.marks.shown(self.shell.user_ns), self.folder, inputs, hidden)
+        mentions += find(text, self.marks.shown(self.shell.user_ns), self.folder, inputs, hidden)
         if unseen := [f"@{each.kind}:{each.name}" for each in mentions if each.text == HIDDEN]:
             self.notices.append(f"{', '.join(unseen[:3])} is hidden from the agent ({HIDE}): only that is sent")
         if missing := unresolved(text, mentions):

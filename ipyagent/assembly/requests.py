@@ -34,7 +34,7 @@ CELL_CHARS = 4_000
 
 
 class Mention(msgspec.Struct, frozen=True):
-    """One thing the request names: `kind` is "variable", "file", "cell" or "out"; `text` its
+    """One thing the request names: `kind` is "variable", "file", "cell", "out" or "lesson"; `text` its
     compact view ("" for files, which are read on the agent thread)."""
 
     kind: str
@@ -111,7 +111,7 @@ async def blocks_of(mentions: list[Mention], workspace: Workspace) -> list[Block
     blocks: list[Block] = []
     for mention in mentions:
         if mention.kind != "file":
-            tag = "variable" if mention.kind == "variable" else "cell"
+            tag = mention.kind if mention.kind in ("variable", "lesson") else "cell"
             name = mention.name if mention.kind != "out" else f"Out[{mention.name}]"
             blocks.append(element(tag, name, mention.text))
             continue
@@ -140,7 +140,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What one request may say beside its words; empty means the setting.
 
     `max_turns`: model calls at most. `fresh`: without history, not kept in the conversation. `fork`: with history,
-    not kept. Raises UsageError for what no request can be sent with.
+    not kept. `lesson`: which lesson of the practice model the request belongs to. Raises UsageError for what no
+    request can be sent with.
     """
 
     model: str = ""
@@ -149,6 +150,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode | None = None
     fresh: bool = False
     fork: bool = False
+    lesson: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what no request can be sent with."""
@@ -160,6 +162,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"max_turns must be a number from 1 up, or 0 for the setting, not {self.max_turns}")
         if self.fresh and self.fork:
             raise UsageError("fresh and fork exclude each other: without history, or with a copy of it")
+
+    def lesson_for(self, model: str) -> list[Mention]:
+        """What tells the practice model that the request is one of a lesson. Raises UsageError for another model, and
+        for a lesson that is not there."""
+        if not self.lesson:
+            return []
+        from ipyagent.practice.model.lessons import requests
+
+        if model != "practice":
+            raise UsageError("--lesson is for the practice model: choose it with %agent model practice")
+        try:
+            asks = requests(self.lesson)
+        except ValueError as problem:
+            raise UsageError(str(problem)) from None
+        return [Mention("lesson", self.lesson, f"a request of this lesson, which has {len(asks)}")]
 
     @property
     def aside(self) -> bool:

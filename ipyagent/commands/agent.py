@@ -228,9 +228,17 @@ def _context(extension: Extension, rest: str) -> str:
     """What the model would be sent, and what it costs (the same as %context): --raw, --at N, --turns, --panel."""
     from ipyagent.commands.context import read_words, report
 
-    if read_words(rest.split()).panel:
+    asked, agent = read_words(rest.split()), extension.agent_now
+    if asked.panel:
         return _timeline(extension)
-    return report(extension.agent_now, rest.split())
+    told = report(agent, rest.split())
+    if agent.session is None or asked.raw or asked.at or extension.front.kind != "kernel":
+        return told
+    from ipyagent.commands.context import pictured
+
+    for bundle in pictured(agent, told, turns=asked.turns):
+        extension.shell.display_pub.publish(bundle)
+    return ""
 
 
 def _panel(extension: Extension, rest: str) -> str:

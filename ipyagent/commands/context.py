@@ -24,6 +24,7 @@ from ipyagent.journal.view import ContextView
 from ipyagent.model.capabilities import COUNTED, MODELS_API, standing
 from ipyagent.model.prices import LESSON_MODEL, SEARCH, cost_of
 from ipyagent.reports.timeline import Shares, message_text, timeline, view_at
+from ipyagent.ui.charts import context_chart, window_chart
 from ipyagent.ui.markdown import harmless
 from ipyagent.ui.static import static_bundle
 from ipyagent.ui.timeline import turn_lines
@@ -108,6 +109,23 @@ def report(agent: Agent, words: Sequence[str]) -> str:
     if told := saving_lines(session.history):
         lines += ["", *told]
     return "\n".join(lines)
+
+
+def pictured(agent: Agent, told: str, *, turns: bool) -> list[dict[str, str]]:
+    """`%context` for a notebook: the picture, and the text of `report` folded below it. They are two outputs, because
+    readers of saved notebooks prefer HTML to a picture, and some take pictures out of HTML."""
+    session = agent.session
+    assert session is not None
+    state = agent.state_of(session)
+    if turns:
+        shown = timeline(session.journal.read())
+        chart = window_chart(shown.bars, shown.marks, state)
+    else:
+        chart = context_chart(by_source(session), state)
+    name = "All turns" if turns else "Figures, cost and the last decisions"
+    fold = f"<details><summary>{name}</summary><pre>{escape(plain(told))}</pre></details>"
+    short = chart.text.partition("\n")[0] if not turns else f"{counted(len(session.history.turns), 'turn')}"
+    return [{"image/svg+xml": chart.svg, "text/plain": short}, {"text/html": fold, "text/plain": plain(told)}]
 
 
 def _headline(state: WindowState) -> str:

@@ -21,6 +21,7 @@ OPTIONS = {
     "--fork": "with history, not kept in the conversation",
     "--quiet": "only the answer is shown",
     "--rerun": "also when the cell is unchanged and its answer is stored",
+    "--lesson NAME": "the request is one of a lesson, which the practice model plays",
 }
 
 

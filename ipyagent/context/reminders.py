@@ -47,7 +47,7 @@ def guarded(text: str) -> str:
 
 def element(tag: str, name: str, text: str) -> Block:
     """An attached thing: `<variable name="df">…</variable>`."""
-    key = {"variable": "name", "file": "path", "cell": "number"}[tag]
+    key = {"variable": "name", "lesson": "name", "file": "path", "cell": "number"}[tag]
     shown = guarded(name).replace('"', "'").replace("\n", " ")
     return {"type": "text", "text": f'<{tag} {key}="{shown}">\n{guarded(text)}\n</{tag}>'}
 

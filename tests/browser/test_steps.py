@@ -26,7 +26,7 @@ SETUP = """%load_ext ipyagent
 from ipyagent.practice.model.lessons import requests
 agent = get_ipython()._ipyagent_extension.agent_now
 for request in requests("clearing")[:8]:
-    _ = agent.run_sync(request)
+    _ = agent.run_sync(request, lesson="clearing")
 """
 
 

@@ -124,7 +124,9 @@ def test_tools_that_are_switched_off_are_not_listed(place: Room) -> None:
 
 def test_context_counts_what_the_server_counts(place: Room) -> None:
     place.asks("hello")
-    told = place.ok("%context").streams
+    picture, folded = place.ok("%context").data
+    assert picture["image/svg+xml"].startswith("<svg")
+    told = folded["text/plain"]
     assert "system prompt" in told
     assert "warning 947,000" in told
     rows = [line.split()[-3:-1] for line in told.splitlines() if line.strip().startswith(SOURCES)]

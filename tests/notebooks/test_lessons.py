@@ -17,6 +17,7 @@ from test_quickstart import environ
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.context.notes_file import NOTES
+from ipyagent.errors import UsageError
 from ipyagent.journal.events import (
     CacheBroken,
     Compacted,
@@ -39,6 +40,7 @@ from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import ContextView
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
+from ipyagent.practice.model.conversation import Turn
 from ipyagent.practice.model.lessons import is_lesson, known, requests
 from ipyagent.practice.server import PracticeServer
 from ipyagent.reports.timeline import timeline
@@ -81,7 +83,7 @@ def served(agent: Agent) -> PracticeServer:
 def test_every_lesson_plays_to_its_end_and_nothing_is_refused(name: str, agent: Agent) -> None:
     answers = []
     for request in requests(name):
-        turn = agent.run_sync(request)
+        turn = agent.run_sync(request, lesson=name)
         assert turn.status == "finished", turn.message
         assert "{" not in turn.text
         answers.append(turn.text)
@@ -125,9 +127,20 @@ def test_a_request_out_of_order_says_which_comes_first(agent: Agent) -> None:
     assert "too small, or storing is off" in agent.run_sync("lesson: storing 2").text
 
 
+def test_a_lessons_name_stands_beside_the_request_and_the_request_reads_as_a_persons(agent: Agent) -> None:
+    assert agent.run_sync("Load the penguins", lesson="clearing").text.startswith("`penguins` has")
+    told = agent.run_sync("Load the walruses.", lesson="clearing").text  # no request of this lesson: it lists them
+    assert all(request in told for request in requests("clearing"))
+    with pytest.raises(UsageError, match=r"no lesson 'nothing'; there are clearing"):
+        agent.run_sync("Load the penguins.", lesson="nothing")
+    agent.settings.model = "claude-sonnet-5-5"
+    with pytest.raises(UsageError, match="--lesson is for the practice model"):
+        agent.run_sync("Load the penguins.", lesson="clearing")
+
+
 @pytest.mark.parametrize("words", ["Make a lesson plan", "What did the lesson say?", "lessons learned: count species"])
 def test_other_requests_are_no_lessons(words: str) -> None:
-    assert not is_lesson(words)
+    assert not is_lesson(Turn(words))
 
 
 def test_an_unknown_lesson_has_no_requests() -> None:

@@ -45,7 +45,7 @@ def test_a_turn_with_two_searches_and_a_fetch_is_shown_priced_and_compacted(tmp_
         assert (report.paid.searches, report.paid.fetches) == (2, 1)
         assert report.cost is not None
         assert 0.02 < report.cost < 0.2
-        cost = here.ok("%context").streams
+        cost = plain(here.ok("%context"))
         assert "2 web searches ($0.02 of it); 1 page fetched" in cost
         here.asks("And the lightest?")
         here.server.script(text("<analysis>short</analysis><summary>We looked up penguins.</summary>"))  # type: ignore[union-attr]

@@ -47,7 +47,7 @@ def answer(body: Mapping[str, Any]) -> Reply:
         thought = [{"type": "thinking", "thinking": "Form: web.", "signature": ""}] if conversation.thinks else []
         said = [{"type": "text", "text": f"\n\n{mark}"}] if mark else []
         return replace(searched, content=(*thought, *searched.content, *said))
-    recipe = lessons.teach(task) if lessons.is_lesson(conversation.turn.asked) else _recipe(task, name)
+    recipe = lessons.teach(task) if lessons.is_lesson(conversation.turn) else _recipe(task, name)
     try:
         act: Act | str = recipe if isinstance(recipe, str) else _next(recipe, conversation)
     except Ending as ending:

@@ -152,8 +152,8 @@ def directive(messages: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
 
 
 WRAPPED = re.compile(r"\s*<([\w-]+)(?:\s[^>]*)?>.*</\1>\s*", re.S)
-ATTACHED = re.compile(r"<(variable|file|cell|out|output|skill|context)\b[^>]*>.*?</\1>", re.S)
-_NAMED = re.compile(r"<(variable|file)\s[^>]*?(?:name|path)=\"([^\"]+)\"")
+ATTACHED = re.compile(r"<(variable|file|lesson|cell|out|output|skill|context)\b[^>]*>.*?</\1>", re.S)
+_NAMED = re.compile(r"<(variable|file|lesson)\s[^>]*?(?:name|path)=\"([^\"]+)\"")
 _CJK = re.compile(r"[\u3400-\u9fff]")
 _NOTE = re.compile(r"^\[(?:rebound: |took |figure \d|\d+ more figures|interrupted by).*\]$\n?", re.M)
 MARK = re.compile(r"practice model|练习模型", re.I)
@@ -205,7 +205,7 @@ class Turn:
         return tuple(step for round_ in self.rounds for step in round_)
 
     def attached(self, kind: str) -> tuple[str, ...]:
-        """Names in `<variable name=…>` or paths in `<file path=…>` blocks."""
+        """Names in `<variable name=…>` and `<lesson name=…>` or paths in `<file path=…>` blocks."""
         return tuple(name for extra in self.extras for found, name in _NAMED.findall(extra) if found == kind)
 
 

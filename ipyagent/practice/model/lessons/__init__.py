@@ -1,10 +1,11 @@
 """Lessons, each module here one, named `lesson`: requests and tool calls are fixed, results are real.
 
+    lessons                 which there are
     lesson: clearing        what it shows, and its requests
     lesson: clearing 3      its third request; words behind the number are for the reader
 
-Each request names its place, so a lesson goes on whatever the context has lost meanwhile. Numbers in an answer
-are read from the results.
+A request with `<lesson name="clearing">` beside it (`%%agent --lesson clearing`) needs the lesson's own words alone. So
+a lesson goes on whatever the context has lost meanwhile. Numbers in an answer are read from the results.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
+from ipyagent.practice.model.conversation import Turn
 from ipyagent.practice.model.recipe import Act, Ending, Recipe, Task, error
 
 _ASKED: Final = re.compile(
@@ -53,7 +55,11 @@ class Lesson:
     @property
     def requests(self) -> tuple[str, ...]:
         """The requests as a user sends them."""
-        return tuple(f"lesson: {self.name} {number}. {scene.asks}" for number, scene in enumerate(self.scenes, 1))
+        return tuple(scene.asks for scene in self.scenes)
+
+    def number_of(self, words: str) -> int:
+        """Which request these words are, from 1; 0: none."""
+        return next((at for at, scene in enumerate(self.scenes, 1) if _plain(scene.asks) == _plain(words)), 0)
 
 
 def python(code: str) -> Call:
@@ -61,20 +67,25 @@ def python(code: str) -> Call:
     return "python", {"code": code}
 
 
-def is_lesson(asked: str) -> bool:
+def _plain(words: str) -> str:
+    return " ".join(words.casefold().split()).rstrip(".")
+
+
+def is_lesson(turn: Turn) -> bool:
     """Whether a request starts or goes on with a lesson, or asks which there are."""
-    return _ASKED.fullmatch(asked) is not None
+    return bool(turn.attached("lesson")) or _ASKED.fullmatch(turn.asked) is not None
 
 
 def teach(task: Task) -> Recipe | str:
     """What the newest request asks of the lessons."""
-    found = _ASKED.fullmatch(task.conversation.turn.words)
+    turn = task.conversation.turn
+    found, attached = _ASKED.fullmatch(turn.words), turn.attached("lesson")
     lessons = {lesson.name: lesson for lesson in known()}
-    lesson = lessons.get((found["name"] or "").lower()) if found else None
+    lesson = lessons.get(attached[0] if attached else (found["name"] or "").lower() if found else "")
     if lesson is None:
         lines = [f"- `lesson: {each.name}`: {each.shows}" for each in lessons.values()]
         return "Lessons of the practice model:\n\n" + "\n".join(lines)
-    number = int(found["number"]) if found and found["number"] else 0
+    number = int(found["number"]) if found and found["number"] else lesson.number_of(turn.words)
     if not 1 <= number <= len(lesson.scenes):
         asks = "\n".join(f"- {request}" for request in lesson.requests)
         return f"{lesson.shows}\n\nIts requests, to be sent in this order:\n\n{asks}"

@@ -1,0 +1,225 @@
+"""For lessons: `play` sends the requests of one, `chart` and `compare` draw what the session's journal says.
+
+Every figure is the session's own. The pictures are SVG: they stay in the saved notebook, and a notebook that is
+only read (on GitHub, as HTML) has them too.
+
+    from ipyagent import teach
+
+    teach.begin()                  # a folder for this notebook alone, gone when the kernel ends
+    teach.play("clearing", 1, 5)   # requests 1 to 5 of the practice model's lesson
+    teach.chart("cache")           # also "context", "window"
+    teach.compare()                # before and after the newest decision of a layer
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipyagent.errors import UsageError
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent
+    from ipyagent.journal.events import Event
+    from ipyagent.loop.session import Session
+    from ipyagent.ui.charts import Chart
+
+CHARTS = ("context", "window", "cache")
+TITLES = {
+    "store_results": "A large result, kept in a file",
+    "clear_results": "Old tool results cleared",
+    "notes": "Session notes in place of the conversation",
+    "summarize": "A summary in place of the conversation",
+    "snip": "Turns removed",
+    "undo": "A decision undone",
+}
+LAYERS = tuple(TITLES)
+QUIET = 20.0
+"""Seconds that `play` waits at most for work in the background (session notes) after the last request."""
+
+
+def begin(name: str = "") -> None:
+    """Work in a folder of this notebook's own: project, memories and what else would be in your home.
+
+    Call it before `%load_ext ipyagent`. The folder goes when the kernel ends; with `name` it stays for the next kernel
+    (a lesson with a restart in it) until `end()`. Where IPYAGENT_PROJECT is set, that folder is used and kept.
+    """
+    if not os.environ.get("IPYAGENT_PROJECT"):
+        folder = Path(tempfile.gettempdir()) / f"ipyagent-{name}-{getattr(os, 'getuid', int)()}"
+        if name:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        if not name or folder.is_symlink() or (hasattr(os, "getuid") and folder.stat().st_uid != os.getuid()):
+            folder = Path(tempfile.mkdtemp(prefix="ipyagent-lesson-"))
+        os.environ.update(IPYAGENT_PROJECT=str(folder), IPYAGENT_HOME=str(folder / "home"), IPYAGENT_LESSON=str(folder))
+        if not name:
+            atexit.register(end)
+    os.chdir(os.environ["IPYAGENT_PROJECT"])
+
+
+def end() -> None:
+    """Remove the folder that `begin` made, with everything in it."""
+    folder = os.environ.pop("IPYAGENT_LESSON", "")
+    if folder:
+        os.chdir(Path(folder).parent)
+        shutil.rmtree(folder, ignore_errors=True)
+        for variable in ("IPYAGENT_PROJECT", "IPYAGENT_HOME"):
+            os.environ.pop(variable, None)
+
+
+def play(lesson: str, first: int = 1, last: int | None = None) -> None:
+    """Send requests `first` to `last` (counted from 1; None: to the end) of a lesson of the practice model, and show
+    each with its answer. Returns when notes in the background are up to date. Raises ValueError for a lesson that is
+    not there, AgentError when a turn fails."""
+    from ipyagent.practice.model.lessons import requests
+
+    shell = _shell()
+    for asked in requests(lesson)[first - 1 : last]:
+        print(f"> {asked}")  # noqa: T201 - the request, as a cell would show it
+        shell.run_cell_magic("agent", f"--quiet --lesson {lesson}", asked)
+    session = _agent(None).session
+    until = time.monotonic() + QUIET
+    while session is not None and session.background.busy and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def chart(what: str = "context", *, agent: Agent | None = None) -> Chart:
+    """A picture of the session: "context", what fills the window now, by source; "window", how it filled turn by turn
+    and what was decided; "cache", what each request read from the prompt cache, and its price.
+
+    `agent`: of a script; None for the one of this notebook. Raises UsageError for another word, and without a session.
+    """
+    from ipyagent.journal.events import UsageReported
+    from ipyagent.model.prices import LESSON_MODEL, rates_of
+    from ipyagent.reports.timeline import Shares, timeline
+    from ipyagent.ui import charts
+
+    made = _agent(agent)
+    session = _session(made)
+    if what == "context":
+        return charts.context_chart(Shares().of(session.view), made.state_of(session))
+    if what == "window":
+        shown = timeline(session.journal.read())
+        return charts.window_chart(shown.bars, shown.marks, made.state_of(session))
+    if what == "cache":
+        usages = [event.usage for event in session.journal.read() if isinstance(event, UsageReported)]
+        model = session.info.model
+        return charts.cache_chart(usages, rates_of(model), LESSON_MODEL if model == "practice" else model)
+    raise UsageError(f"chart draws {', '.join(CHARTS)}, not {what!r}")
+
+
+def compare(layer: str = "", *, agent: Agent | None = None) -> Chart:
+    """The context by source before and after the newest decision, or the newest of `layer` ("store_results",
+    "clear_results", "notes", "summarize", "snip", "undo"), with its price beside it.
+
+    Raises UsageError for another word, and when there was no such decision.
+    """
+    from ipyagent.ui.charts import compare_chart
+
+    if layer and layer not in LAYERS:
+        raise UsageError(f"compare knows {', '.join(LAYERS)}, not {layer!r}")
+    session = _session(_agent(agent))
+    events = list(session.journal.read())
+    decided = [event for event in events if (_layer(event) == layer if layer else _layer(event))]
+    if not decided:
+        raise UsageError(f"{layer or 'no layer'} has not acted in this session")
+    made = decided[-1]
+    before, after = _around(session, events, made)
+    return compare_chart(TITLES[_layer(made)], before, after, _price(session, events, made, before, after))
+
+
+# ------------------------------------------------------------------ what a decision was
+
+
+def _layer(event: Event) -> str:
+    """Which layer made it; "" for what is no decision."""
+    from ipyagent.journal.events import Compacted, DecisionUndone, ResultsCleared, ResultStored, TurnsRemoved
+
+    match event:
+        case ResultStored() if event.tokens:
+            return "store_results"
+        case ResultsCleared():
+            return "clear_results"
+        case Compacted():
+            return "notes" if event.method == "notes" else "summarize"
+        case TurnsRemoved():
+            return "snip"
+        case DecisionUndone():
+            return "undo"
+        case _:
+            return ""
+
+
+def _around(session: Session, events: Sequence[Event], made: Event) -> tuple[dict[str, int], dict[str, int]]:
+    """Tokens by source before a decision and after it. A result that is stored was never sent whole: before is the
+    context at the turn's end as it would be without the layer."""
+    from ipyagent.journal.events import ResultStored, TurnEnded
+    from ipyagent.journal.tokens import estimate_text
+    from ipyagent.reports.timeline import Shares, view_at
+
+    if isinstance(made, ResultStored):
+        ends = [event.id for event in events if isinstance(event, TurnEnded) and event.id > made.id]
+        after = Shares().of(view_at(events, ends[0] if ends else events[-1].id))
+        whole = estimate_text((session.journal.folder / made.path).read_text(encoding="utf-8"))
+        return {**after, "tool results": after["tool results"] + whole - made.tokens}, after
+    return Shares().of(view_at(events, made.id - 1)), Shares().of(view_at(events, made.id))
+
+
+def _price(
+    session: Session, events: Sequence[Event], made: Event, before: dict[str, int], after: dict[str, int]
+) -> list[str]:
+    """What the decision cost, and what it saves with every request, in dollars of the session's model."""
+    from ipyagent.journal.events import Compacted, ForkEnded, ResultStored, UsageReported
+    from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
+
+    practice = session.info.model == "practice"
+    model, rates = LESSON_MODEL if practice else session.info.model, rates_of(session.info.model)
+    less = sum(before.values()) - sum(after.values())
+    told = [f"Each request from here on is ${abs(less) * rates.read:.4f} {'cheaper' if less >= 0 else 'dearer'} "
+            f"(prices of {model})."]  # fmt: skip
+    if isinstance(made, ResultStored):
+        return [f"Storing costs nothing; the first request is ${less * rates.write:.4f} cheaper.", *told]
+    calls = [event for event in events if isinstance(event, ForkEnded) and event.purpose == "compaction"]
+    calls = [event for event in calls if event.id < made.id] if isinstance(made, Compacted) else []
+    if calls and _layer(made) == "summarize":
+        cost = cost_of(model, calls[-1].usage) or 0.0
+        read = calls[-1].usage.cache_read / (calls[-1].usage.prompt or 1)
+        told.insert(0, f"The call that wrote it cost ${cost:.4f}; {100 * read:.0f} % of it was read from the cache.")
+    following = [event.usage for event in events if isinstance(event, UsageReported) and event.id > made.id]
+    if following:
+        again = following[0].cache_write
+        told.insert(0, f"The next request wrote {again:,} tokens to the cache anew: ${again * rates.write:.4f}.")
+    return told
+
+
+# ------------------------------------------------------------------ where it is drawn
+
+
+def _shell() -> Any:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is None:
+        raise UsageError("teach.play needs a notebook or IPython; a script asks Agent.run_sync(..., lesson=NAME)")
+    return shell
+
+
+def _agent(agent: Agent | None) -> Agent:
+    if agent is not None:
+        return agent
+    extension = getattr(_shell(), "_ipyagent_extension", None)
+    if extension is None:
+        raise UsageError("run %load_ext ipyagent first")
+    found: Agent = extension.agent_now
+    return found
+
+
+def _session(agent: Agent) -> Session:
+    if agent.session is None:
+        raise UsageError("there is nothing to draw yet: no request in this session")
+    return agent.session

@@ -227,7 +227,7 @@ def window_chart(bars: Sequence[Bar], marks: Sequence[Mark], window: WindowState
     drawing.legend((name, look.source_colour(name)) for name in present)
     if used:
         drawing.y += 8
-        letters = "   ".join(f"{letter} {kind}" for kind, letter in used.items())
+        letters = " · ".join(f"{letter} {kind}" for kind, letter in used.items())
         drawing.text(LEFT, drawing.y, letters, kind="dim", size=11)
         drawing.y += 6
     told = [f"turn {mark.turn}: {mark.kind}, {mark.tokens_before:,} → {mark.tokens_after:,} tokens" for mark in marks

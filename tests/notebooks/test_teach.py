@@ -58,7 +58,7 @@ def test_every_chart_shows_the_journals_figures(agent: Agent) -> None:
     events = list(agent.session.journal.read())
     bars = timeline(events).bars
     words = reads_anywhere(window := teach.chart("window", agent=agent))
-    assert {"11", "C cleared   ! cache break"} <= words
+    assert {"11", "C cleared · ! cache break"} <= words
     assert [line.split()[:2] for line in window.text.splitlines()[1:12]] == [[str(b.number), f"{b.tokens:,}"] for b in bars]
 
     usages, price = [event.usage for event in events if isinstance(event, UsageReported)], rates_of("practice")

@@ -67,3 +67,13 @@ def _sigint_is_left_as_it_was() -> Iterator[None]:
     if after is not before:
         signal.signal(signal.SIGINT, before)
     assert after is before, f"SIGINT is left to {after}"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Any:
+    """What a tool may touch: a project's folder, and a shell."""
+    from tools_workspace import ShellWorkspace
+
+    root = tmp_path / "project"
+    root.mkdir()
+    return ShellWorkspace(root)

@@ -20,7 +20,7 @@ from ipyagent.practice.replies import text
 from ipyagent.practice.replies import tool as calls
 from ipyagent.practice.server import PracticeServer
 
-ODD = str(Path(__file__).parent / "mcp" / "odd_server.py")
+ODD = str(Path(__file__).parent / "parts" / "mcp" / "odd_server.py")
 
 
 def odd(*mode: str, **more: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.memory.evidence_room import (
+from tests.parts.memory.evidence_room import (
     HERE,
     SHARED,
     UNRELATED,

@@ -123,7 +123,8 @@ def _with_everything(folder: Path, server: Any, megabytes: Callable[[], float]) 
     from ipyagent import Agent, IPyAgent
     from ipyagent.practice.replies import Fault, Reply, text, tool
 
-    entry = {"command": sys.executable, "args": ["-S", str(Path(__file__).parents[1] / "mcp" / "odd_server.py")]}
+    odd = Path(__file__).parents[1] / "parts" / "mcp" / "odd_server.py"
+    entry = {"command": sys.executable, "args": ["-S", str(odd)]}
     (folder / "home").mkdir(exist_ok=True)
     (folder / "home" / "mcp.json").write_text(json.dumps({"mcpServers": {"odd": entry}}))
     count = 0

@@ -106,7 +106,7 @@ def test_after_everything_was_used_and_closed_nothing_of_ours_is_left(tmp_path: 
         ]
         return steps[made] if "use all" in first and made < len(steps) else text("done")
 
-    odd = str(Path(__file__).parents[1] / "mcp" / "odd_server.py")
+    odd = str(Path(__file__).parents[1] / "parts" / "mcp" / "odd_server.py")
     with PracticeServer(answer, any_model=True) as server, room(tmp_path, server=server, IPYAGENT_MODE="auto") as place:
         place.home.mkdir(parents=True)
         entry = {"command": sys.executable, "args": ["-S", odd]}

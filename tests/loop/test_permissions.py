@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 # The workspace that the tools' tests use.
-sys.path.append(str(Path(__file__).parents[1] / "tools"))
 from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import SettingError, ToolFailure, UsageError

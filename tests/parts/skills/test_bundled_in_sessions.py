@@ -15,7 +15,7 @@ from ipyagent import Agent, IPyAgent
 from ipyagent.journal.events import Event, SkillLoaded, ToolReturned
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TABLES = ROOT.parent / "shared" / "data" / "tables"
 FILES = {
     "titanic": "titanic.csv", "hotels": "hotel_data.csv", "cost": "cost_data_with_errors.csv",

@@ -28,7 +28,7 @@ from ipyagent.loop.mailbox import (
 )
 from ipyagent.loop.session import Session
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PEER = """
 import sys, time
 from pathlib import Path

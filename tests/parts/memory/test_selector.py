@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from memory.recall_room import memory
+from recall_room import memory
 
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.parts.memory.ranking import SCHEMA, chosen, directive, manifest_line

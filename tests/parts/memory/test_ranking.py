@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from memory.recall_room import Folder
+from recall_room import Folder
 
 from ipyagent.parts.memory.ranking import rank, surely
 from ipyagent.parts.memory.tokenizer import content_words, count, words
@@ -241,7 +241,7 @@ WRITER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from memory.recall_room import Folder
+from recall_room import Folder
 folder = Folder(Path(sys.argv[1]), Path(sys.argv[2]))
 for number in range(40):
     assert "common.md" in folder.names("zebras everywhere"), number
@@ -254,7 +254,7 @@ def test_several_kernels_share_one_index(tmp_path: Path) -> None:
     cache = tmp_path / "cache" / "recall.sqlite"
     folder = Folder(tmp_path / "memory", cache)
     folder.add("common.md", "zebras everywhere")
-    tests = str(Path(__file__).parents[1])
+    tests = str(Path(__file__).parent)
     given = [str(folder.path), str(cache), tests]
     running = [
         subprocess.Popen([sys.executable, "-c", WRITER, *given, f"{who}"], stdout=-1, cwd=Path(tests).parent)

@@ -12,7 +12,7 @@ from pathlib import Path
 from ipyagent.parts.skills.discover import SkillFolder, SkillIndex, bundled_folder
 from ipyagent.parts.skills.parse import violations
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_wheel_takes_them_where_they_are_looked_for(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from memory.recall_room import START, memory
+from recall_room import START, memory
 
 from ipyagent.journal.events import (
     Compacted,

@@ -26,7 +26,7 @@ from ipyagent.parts.memory.transaction import ELSEWHERE, HERE, NAME, DreamLock, 
 HOLDER = Path(__file__).with_name("dream_holder.py")
 LAST = 1_790_000_000_123_456_789
 """Nanoseconds: when the memory was tidied last."""
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class Place:

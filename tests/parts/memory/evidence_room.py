@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from tools_workspace import ShellWorkspace
+
 from ipyagent.config import IPyAgent
 from ipyagent.errors import ToolFailure
 from ipyagent.frontmatter import Headed, read_headed
@@ -20,10 +22,9 @@ from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.parts.memory.tool import memory
 from ipyagent.practice.model import memories as selecting
 from ipyagent.project import Project
-from tests.tools.tools_workspace import ShellWorkspace
 
 HERE = Path(__file__).parent
-SHARED = HERE.parents[2] / "shared" / "data" / "real-model"
+SHARED = HERE.parents[3] / "shared" / "data" / "real-model"
 README = """# Claims analysis
 Always run `make check` before you commit. Never commit files larger than 5 MB.
 The tables in data/ have one row per claim; charges are in USD. Reports go to the wiki, always as PDF.

@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pandas as pd
 
-SKILLS = Path(__file__).resolve().parents[2] / "skills"
+SKILLS = Path(__file__).resolve().parents[3] / "skills"
 
 
 def script(skill: str, name: str) -> ModuleType:

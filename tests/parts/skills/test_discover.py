@@ -16,7 +16,7 @@ from ipyagent.parts.skills.discover import SkillFolder, SkillIndex, bundled_fold
 from ipyagent.parts.skills.parse import FILE
 from ipyagent.project import Project
 
-PACKS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "skills"
+PACKS = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "skills"
 
 
 def make(folder: Path, description: str = "does things", name: str = "") -> Path:

@@ -13,7 +13,7 @@ import pytest
 from ipyagent.parts.memory.metadata_index import PART, Memory, Scan
 from ipyagent.parts.memory.store import MemoryStore
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HEADER = "---\nname: Memory {0}\ndescription: What was said about topic {0}\ntype: project\n---\n\nThe fact.\n"
 COUNT = """
 import sys

@@ -12,7 +12,7 @@ from ipyagent.errors import ToolFailure
 from ipyagent.frontmatter import read_headed
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.quotation import Typed
-from tests.memory.evidence_room import (
+from tests.parts.memory.evidence_room import (
     HERE,
     PNG,
     SHARED,

@@ -434,7 +434,7 @@ def test_a_process_that_ends_in_the_middle_rolls_it_back(room: DreamRoom) -> Non
     room.tidied()
     before, gate = room.content(), threading.Event()
     room.dreams = [deleting("fact_0.md"), held_back(gate, text("Done."))]
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "ANTHROPIC_BASE_URL": room.server.url}
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "ANTHROPIC_BASE_URL": room.server.url}
     process = subprocess.Popen(
         [sys.executable, "-c", ENDING], cwd=room.folder, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

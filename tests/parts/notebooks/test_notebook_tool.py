@@ -15,6 +15,7 @@ import nbformat
 import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
+import tools_workspace
 from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure
@@ -401,7 +402,7 @@ def test_without_nbclient_a_run_says_what_is_missing(workspace: ShellWorkspace, 
     script = f"""
 import asyncio, sys
 sys.modules["nbclient"] = None
-sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]!r}
+sys.path[:0] = {[str(Path(tools_workspace.__file__).parent), str(Path(__file__).parents[3])]!r}
 from pathlib import Path
 from tools_workspace import ShellWorkspace
 from ipyagent.errors import ToolFailure

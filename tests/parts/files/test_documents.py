@@ -232,7 +232,7 @@ def as_pandas_has_it(column: pandas.Series[Any], told: str) -> None:
         assert different <= 6 or f"{different:,} different in {count - missing:,}" in told
 
 
-TABLES = sorted((Path(__file__).resolve().parents[3] / "shared/data/tables").glob("*.csv"))
+TABLES = sorted((Path(__file__).resolve().parents[4] / "shared/data/tables").glob("*.csv"))
 
 
 @pytest.mark.parametrize("file", TABLES, ids=lambda file: file.name)

@@ -25,7 +25,7 @@ from ipyagent.project import Project
 
 HANDS = Path(__file__).with_name("store_hands.py")
 STEPS = Path(__file__).with_name("store_steps.py")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class Crew:

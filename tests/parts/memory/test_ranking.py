@@ -257,7 +257,7 @@ def test_several_kernels_share_one_index(tmp_path: Path) -> None:
     tests = str(Path(__file__).parent)
     given = [str(folder.path), str(cache), tests]
     running = [
-        subprocess.Popen([sys.executable, "-c", WRITER, *given, f"{who}"], stdout=-1, cwd=Path(tests).parent)
+        subprocess.Popen([sys.executable, "-c", WRITER, *given, f"{who}"], stdout=-1, cwd=Path(__file__).parents[3])
         for who in range(3)
     ]
     for process in running:

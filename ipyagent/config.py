@@ -79,9 +79,11 @@ class IPyAgent(Configurable):
         "are known, as in {\"qwen3\": [0.5, 2.0]}; before what a server tells and what is known.",
     ).tag(config=True)  # fmt: skip
     rerun = Enum(
-        ("ask", "always", "never"),
-        "ask",
-        help="What a repeated, unchanged %%agent cell does in a live front-end; headless runs always.",
+        ("auto", "replay", "answer", "always"),
+        "auto",
+        help="What an unchanged %%agent cell does: replay (its recorded code runs again, without the model), answer "
+        "(the stored answer is shown, nothing runs), always (the model is asked again); auto: in a live front-end "
+        "replay, once after each kernel start, else always.",
     ).tag(config=True)
     panels = Enum(
         ("auto", "widgets", "static"),

@@ -9,13 +9,14 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ipyagent.cells import CellTransformer, literal
-from ipyagent.errors import AgentError
+from ipyagent.errors import AgentError, UsageError
 from ipyagent.extension import Extension
 from ipyagent.kernel.thread import keep_logs_apart
 from ipyagent.options import CellOptions, one_line, parse
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
+    from ipyagent.assembly.recorded import Recording
     from ipyagent.assembly.requests import Options, PreparedTurn, TurnResult
 
 SHORT = "agent"
@@ -208,18 +209,37 @@ class Magics(Extension):
     # ------------------------------------------------------------------ around a turn
 
     def _prepared(self, chosen: CellOptions, cell: str, own: str | None = None) -> PreparedTurn | None:
-        """The turn, ready to run; None when a stored answer was shown instead."""
+        """The turn, ready to run: asked, or replayed; None when a stored answer was shown instead."""
         from ipyagent.commands.surface import surface_of
 
-        agent, text = self.agent_now, cell.rstrip("\n")
-        if self._stored(agent, chosen, text):
+        agent, text, ident = self.agent_now, cell.rstrip("\n"), self._cell_id()
+        way = self._way(chosen)
+        recording = agent.recorded(text, ident, again=way == "replay") if way != "always" else None
+        if recording is None and chosen.replay:
+            self._show_notices(agent)
+            raise UsageError("--replay: nothing is recorded for this cell as it is now (it is new, was changed, or "
+                             "did not finish); without --replay the model is asked")  # fmt: skip
+        if recording is not None and way == "answer":
+            self._answer(agent, recording)
             return None
-        self._offer_rollback(agent, chosen)
         try:
-            surface = surface_of(self, self._cell_id(), quiet=chosen.quiet)
-            return agent.prepare(text, _options(chosen), surface, cell=self._cell_id(), own=own)
+            surface = surface_of(self, ident, quiet=chosen.quiet, recording=recording)
+            if recording is not None:
+                return agent.prepare_replay(recording, _options(chosen), surface, cell=ident)
+            if way == "replay":
+                agent.notices.append("nothing is recorded for this cell as it is now, so the model is asked")
+            self._offer_rollback(agent, chosen)
+            return agent.prepare(text, _options(chosen), surface, cell=ident, own=own)
         finally:
             self._show_notices(agent)
+
+    def _way(self, chosen: CellOptions) -> str:
+        """What an unchanged cell does: "replay" whenever there is a recording, "auto" the same once a kernel, "answer"
+        (its stored answer is shown), "always" (asked)."""
+        if chosen.replay or chosen.rerun:
+            return "replay" if chosen.replay else "always"
+        live = self.settings.rerun == "replay" or self.front.person
+        return self.settings.rerun if live else "always"
 
     def _offer_rollback(self, agent: Agent, chosen: CellOptions) -> None:
         """A cell that is asked again: say how its old turn is taken back. Nothing is taken back by itself, and the
@@ -238,23 +258,17 @@ class Magics(Extension):
 
         return running_cell(self.shell)
 
-    def _stored(self, agent: Agent, chosen: CellOptions, text: str) -> bool:
+    def _answer(self, agent: Agent, recording: Recording) -> None:
         """Show the stored answer of an unchanged cell instead of paying for it again."""
-        if chosen.rerun or self.settings.rerun == "always" or not self.front.person:
-            return False
-        events = agent.stored_turn(text, self._cell_id())
-        if events is None:
-            return False
         from ipyagent.ui.static import static_bundle
 
         self._show_notices(agent)
-        self.shell.display_pub.publish(static_bundle(events, None))
+        self.shell.display_pub.publish(static_bundle(recording.events, None))
         known = agent.session.history.variables if agent.session is not None else {}
         gone = [name for name in known if name not in self.shell.user_ns]
         lost = f"; variables that are gone since: {', '.join(gone[:8])}{' …' if len(gone) > 8 else ''}" if gone else ""
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(events[-1].at))
-        self.show(f"unchanged since it was answered, {when}{lost}; to run it again: %%agent --rerun")
-        return True
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(recording.ended.at))
+        self.show(f"unchanged since it was answered, {when}{lost}; to ask again: %%agent --rerun")
 
     def _show_notices(self, agent: Agent) -> None:
         from ipyagent.escape import line

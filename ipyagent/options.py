@@ -7,21 +7,21 @@ from typing import Any, NamedTuple
 
 from ipyagent.errors import UsageError
 
-FLAGS = ("--fresh", "--fork", "--quiet", "--rerun")
+FLAGS = ("--fresh", "--fork", "--quiet", "--rerun", "--replay")
 VALUES = ("--model", "--max-turns", "--effort", "--mode", "--lesson")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 MODES = ("ask", "auto", "read_only")
 
 USAGE = (
     "%%agent [--model NAME] [--mode ask|auto|read_only] [--max-turns N] [--effort LEVEL] "
-    "[--fresh | --fork] [--quiet] [--rerun] [--lesson NAME]"
+    "[--fresh | --fork] [--quiet] [--rerun | --replay] [--lesson NAME]"
 )
 
 
 class CellOptions(NamedTuple):
     """What stands on the `%%agent` line; empty means the setting. `fresh`: without history, not
-    kept. `fork`: with history, not kept. `quiet`: only the answer. `rerun`: even if unchanged. `lesson`: which one
-    the practice model plays."""
+    kept. `fork`: with history, not kept. `quiet`: only the answer. `rerun`: asked even if unchanged. `replay`: its
+    recorded code once more, without the model. `lesson`: which one the practice model plays."""
 
     model: str = ""
     max_turns: int = 0
@@ -31,6 +31,7 @@ class CellOptions(NamedTuple):
     fork: bool = False
     quiet: bool = False
     rerun: bool = False
+    replay: bool = False
     lesson: str = ""
 
 
@@ -74,6 +75,8 @@ def parse(line: str) -> CellOptions:
             raise UsageError(f"%%agent takes options only on its first line, not {word!r}; the request goes below it")
     if found.get("fresh") and found.get("fork"):
         raise UsageError("--fresh and --fork exclude each other: without history, or with a copy of it")
+    if found.get("rerun") and found.get("replay"):
+        raise UsageError("--rerun and --replay exclude each other: asked again, or replayed without the model")
     return CellOptions(**found)
 
 

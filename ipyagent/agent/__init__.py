@@ -9,8 +9,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from ipyagent.agent.rerun import CellReplay
 from ipyagent.agent.turns import TurnRunner
 from ipyagent.assembly.compacting import CompactCommand
+from ipyagent.assembly.recorded import Recording, recordings_in
 from ipyagent.assembly.requests import (
     Listener,
     NullSurface,
@@ -122,6 +124,8 @@ class Agent:
         """What `%compact` does."""
         self._trusted_here = False
         self._reported: set[str] = set()
+        self._saved_shown: set[tuple[Path | None, str, str]] = set()
+        """Recordings of notebook files that this kernel has run."""
 
     def __repr__(self) -> str:
         session = self.session.journal.session if self.session is not None else "no session yet"
@@ -318,16 +322,49 @@ class Agent:
             raise EOFError("no turn is running")
         return await self._running.ask_line(prompt)
 
-    def stored_turn(self, text: str, cell: str) -> list[Event] | None:
-        """The events of a finished turn that this very cell asked for in an earlier kernel, as long
-        as nothing new was said since the session was resumed; None when the cell must run."""
-        session = self.sessions.take_up(cell)
-        if session is None:
+    def recorded(self, text: str, cell: str, *, again: bool = False) -> Recording | None:
+        """What a finished, unchanged cell did: from this notebook's session, each turn of an earlier kernel once; else
+        from the saved notebook itself. None when the cell must be asked. `again`: also what this kernel did or has
+        replayed. What came with a notebook whose project is not trusted is not taken (a notice says so), except where
+        nobody watches and replay was asked for (`again`)."""
+        asked = clean(text)
+        unknown = again and self.sessions.notebook is None
+        session = self.sessions.take_up_asked(asked) if unknown else self.sessions.take_up(cell)
+        turn = self.sessions.replay(asked, cell, again=again)
+        if session is not None and turn is not None:
+            return Recording(
+                tuple(event for event in session.journal.read() if turn.first <= event.id <= turn.last), turn.first
+            )
+        return None if cell and self.sessions.knows(cell) else self._saved(asked, cell, again=again)
+
+    def _saved(self, asked: str, cell: str, *, again: bool) -> Recording | None:
+        """The recording of a cell in the notebook file, or in one beside it where no front-end tells which."""
+        own = self.sessions.notebook
+        files = [own] if own is not None else sorted(self.folder.glob("*.ipynb"))
+        found = [
+            each for path in files for each in recordings_in(path)
+            if each.request.text == asked and (not cell or each.request.cell == cell)
+        ]  # fmt: skip
+        new = [each for each in found if (each.place, each.request.cell, asked) not in self._saved_shown]
+        if not (new or (again and found)):
             return None
-        turn = self.sessions.replay(clean(text), cell)
-        if turn is None:
+        recording = (new or found[-1:])[0]
+        if not again and not self.project.trusted and not self.settings.trust_all:
+            self.notices.append(f"this cell's recorded code is not run again: {self.project.untrusted_line()}")
             return None
-        return [event for event in session.journal.read() if turn.first <= event.id <= turn.last]
+        self._saved_shown.add((recording.place, recording.request.cell, asked))
+        return recording
+
+    def prepare_replay(
+        self, recording: Recording, options: Options, surface: Surface, *, cell: str = ""
+    ) -> PreparedTurn:
+        """A finished cell once more without the model, see `CellReplay`. Raises UsageError while a turn runs,
+        JournalError."""
+        self.check_free()
+        session = self.sessions.ensure(cell)
+        self.marks.notebook = self.sessions.notebook
+        replay = CellReplay(self.bench, session, recording, options)
+        return PreparedTurn(self.occupied, surface, lambda main: replay.run(main, surface))
 
     @contextmanager
     def occupied(self, surface: Surface | None = None) -> Iterator[MainThreadExecutor]:

@@ -124,7 +124,7 @@ class TurnRunner:
         restored = {path: (workspace.root / path).exists() for path in history.restored}
         context = context_block(
             asked.seen, told, restarted=history.stale, before=history.variables, restored=restored,
-            memories=history.memory_changes,
+            memories=history.memory_changes, replayed=history.replays(),
         )
         told_by_hooks = await self._hooked(session, asked.text)
         for part in self.bench.parts:

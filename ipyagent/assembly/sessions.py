@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import uuid
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +28,8 @@ from ipyagent.version import __version__
 
 LABEL = re.compile(r"[\w.-]{1,40}")
 """What a branch of a conversation may be called."""
+MOST_SEARCHED = 30
+"""Stored sessions that are looked through for a request."""
 SHOWN_NAMES = 8
 SHOWN_PROBLEMS = 5
 ASIDE = "-aside"
@@ -74,8 +76,10 @@ class Sessions:
         self._notice = notice
         self._stamp = uuid.uuid4().hex[:12]
         self._looked = self._told_places = False
-        self._replayed: tuple[int, int] | None = None
-        """The place of the newest stored answer that was shown, by the first turn of its cell and its own."""
+        self._resumed_at = 0
+        """The newest event of earlier kernels in the current session; 0: there is none."""
+        self._replayed: dict[int, None] = {}
+        """First events of the turns that were shown or run again in this kernel, the newest last."""
         at_exit(self, Sessions.end_at_exit)
 
     def stored(self) -> list[Path]:
@@ -152,26 +156,41 @@ class Sessions:
             raise UsageError(f"no other session{which} here; {then}")
         return self._open(folders[0])
 
-    def replay(self, text: str, cell: str) -> TurnRecord | None:
-        """The finished turn of a resumed session that this cell asked for last, cells in the order in which they
-        were first asked; None from the first request on that is new."""
-        if self.current is None or self._replayed is None or not cell:
+    def replay(self, text: str, cell: str, *, again: bool = False) -> TurnRecord | None:
+        """The finished turn that this cell asked for last, in an earlier kernel, each once a kernel; None when the cell
+        is to be asked. `again`: also one of this kernel, or that was replayed already. `cell` is "" where the front-end
+        tells no cells: the next one in order that asked for this `text`."""
+        if self.current is None:
             return None
         standing = [turn for turn in self.current.history.turns if not turn.out]
-        own = [number for number, turn in enumerate(standing) if turn.cell == cell]
-        # what the cell asked when it ran last: several turns, where it asks in a loop
-        newest: dict[str, int] = {}
-        for at, number in reversed(list(enumerate(own))):
-            newest.setdefault(standing[number].text, number)
-            if at and own[at - 1] != number - 1:
-                break
-        number = newest.get(text, -1)
-        place = (own[0], number) if own else self._replayed
-        if number < 0 or standing[number].status != "finished" or place <= self._replayed:
-            self._replayed = None
-            return None
-        self._replayed = place
-        return standing[number]
+        found: list[TurnRecord] = []
+        for each in [cell] if cell else dict.fromkeys(turn.cell for turn in standing):
+            found += _newest(standing, text, each)
+        left = [turn for turn in sorted(found, key=lambda turn: turn.first) if turn.first not in self._replayed]
+        after = [turn for turn in left if turn.first > next(reversed(self._replayed), 0)]
+        for turn in (*after, *left, *(found[-1:] if again else ())):
+            if again or turn.last <= self._resumed_at:
+                self._replayed[turn.first] = None
+                return turn
+        return None
+
+    def knows(self, cell: str) -> bool:
+        """Whether this session has an answer for the cell, whatever became of it."""
+        return self.current is not None and any(turn.cell == cell for turn in self.current.history.turns)
+
+    def take_up_asked(self, text: str) -> Session | None:
+        """The current session; else the newest stored one in which `text` was asked: where no front-end tells which
+        notebook this is."""
+        if self.current is None and not self._looked:
+            self._looked = True
+            for folder in list(self.project.session_folders())[:MOST_SEARCHED]:
+                if not folder.name.endswith(ASIDE) and self._asked_in(folder, text=text):
+                    try:
+                        return self._open(folder)
+                    except (TrustError, JournalError) as problem:
+                        self.told_trust = isinstance(problem, TrustError)
+                        self._notice(str(problem))
+        return self.current
 
     def fork(self, name: str = "", *, label: str = "") -> Session:
         """Go on in a copy of the current session, or of the stored one of that id; the original stays as it is.
@@ -216,7 +235,7 @@ class Sessions:
 
     def leave(self) -> None:
         """Let go of the current session; it stays on disk and the next request begins a new one."""
-        self._looked, self._replayed = True, None
+        self._looked, self._resumed_at, self._replayed = True, 0, {}
         if self.current is not None:
             hooks.call_now("session_end", {"session": self.current.journal.session}, self._notice)
             held = [keeper.session_closed(self.current) for keeper in self._keepers]  # each is told
@@ -264,11 +283,12 @@ class Sessions:
                 left.append(folder)
         return next((folder for folder in left if cell and self._asked_in(folder, cell)), None)
 
-    def _asked_in(self, folder: Path, cell: str) -> bool:
-        """Whether this very cell was answered in a session: its notebook was renamed, not copied."""
+    def _asked_in(self, folder: Path, cell: str = "", text: str = "") -> bool:
+        """Whether this very cell was answered in a session (its notebook was renamed, not copied), or this asked."""
         try:
             return any(
-                isinstance(event, UserMessage) and event.cell == cell for event in read_events(folder / TRANSCRIPT)
+                isinstance(event, UserMessage) and (event.text == text if text else event.cell == cell)
+                for event in read_events(folder / TRANSCRIPT)
             )
         except JournalError:
             return False  # %agent doctor tells
@@ -299,7 +319,7 @@ class Sessions:
             self._notice(f"and {len(problems) - SHOWN_PROBLEMS} more lines like these; %agent doctor counts them")
         if session.history.stamp != self._stamp:
             session.record(KernelStarted(stamp=self._stamp, python=sys.version.split()[0], resumed=True))
-            self._replayed = (-1, -1)
+            self._resumed_at = session.journal.last
         named = "" if named_model(self._settings) else session.history.named
         if named:
             self._settings.model = named
@@ -323,6 +343,21 @@ class Sessions:
             more = f" and {len(gone) - SHOWN_NAMES} more" if len(gone) > SHOWN_NAMES else ""
             line += f"; variables of the earlier kernel are gone: {', '.join(gone[:SHOWN_NAMES])}{more}"
         return line
+
+
+def _newest(standing: Sequence[TurnRecord], text: str, cell: str) -> list[TurnRecord]:
+    """The finished turn with this text among those that the cell asked for when it ran last (several, where it asks in
+    a loop); of cells that no front-end told, all turns with it."""
+    own = [number for number, turn in enumerate(standing) if turn.cell == cell]
+    newest: dict[str, TurnRecord] = {}
+    for at, number in reversed(list(enumerate(own))):
+        newest.setdefault(standing[number].text, standing[number])
+        if at and own[at - 1] != number - 1:
+            break
+    found = [newest[text]] if text in newest else []
+    if not cell:
+        found = [turn for turn in standing if not turn.cell and turn.text == text]
+    return [turn for turn in found if turn.status == "finished"]
 
 
 def empty_line(folder: Path) -> str:

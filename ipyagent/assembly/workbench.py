@@ -293,6 +293,11 @@ class SessionSetup:
         """Keep the object of a call alive; its handle, "" when it is not kept."""
         return self._handles.hold(call, value) if self._handles.install(self.shell) else ""
 
+    def hold_again(self, call: str, value: Any, handle: str) -> None:
+        """Keep the object of a call that was made again under the handle that code knows it by."""
+        if self._handles.install(self.shell):
+            self._handles.hold(call, value, handle)
+
     def note_spent(self, dollars: float) -> None:
         """Add to what was spent today."""
         self.spending.add(dollars)

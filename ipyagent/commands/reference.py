@@ -20,7 +20,8 @@ OPTIONS = {
     "--fresh": "without history, not kept in the conversation",
     "--fork": "with history, not kept in the conversation",
     "--quiet": "only the answer is shown",
-    "--rerun": "also when the cell is unchanged and its answer is stored",
+    "--rerun": "asks the model also when the cell is unchanged",
+    "--replay": "runs the recorded code of the unchanged cell again, without the model",
     "--lesson NAME": "the request is one of a lesson, which the practice model plays",
 }
 

@@ -10,6 +10,7 @@ from ipyagent.kernel.frontend import route_clicks
 from ipyagent.options import nearest
 
 if TYPE_CHECKING:
+    from ipyagent.assembly.recorded import Recording
     from ipyagent.extension import Extension
     from ipyagent.journal.events import PermissionAsked
     from ipyagent.journal.protocols import PermissionAnswer, Surface
@@ -31,8 +32,11 @@ class PromptOnlySurface(NullSurface):
         return await ask_on_a_line(self._read_line, asked, words=asked.text)
 
 
-def surface_of(extension: Extension, cell: str, *, quiet: bool) -> Surface:
-    """The surface for a turn of the cell with this id ("": not known); `quiet`: only its answer is shown, later."""
+def surface_of(
+    extension: Extension, cell: str, *, quiet: bool, recording: Recording | None = None
+) -> Surface:
+    """The surface for a turn of the cell with this id ("": not known); `quiet`: only its answer is shown, later;
+    `recording`: what is replayed on it, and stays with it."""
     shell, agent = extension.shell, extension.agent_now
     front = extension.front
     if quiet:
@@ -43,17 +47,17 @@ def surface_of(extension: Extension, cell: str, *, quiet: bool) -> Surface:
         return TerminalSurface(agent.ask_line)
     captured = type(shell.display_pub).__name__ == "CapturingDisplayPublisher"  # %%capture
     if front.live_widgets and not captured:
-        return _panel(extension, cell)
+        return _panel(extension, cell, recording)
     if front.person and not captured:
         from ipyagent.ui.terminal import MirrorSurface
 
-        return MirrorSurface(agent.ask_line)
+        return MirrorSurface(agent.ask_line, recording=recording)
     from ipyagent.ui.terminal import TextSurface
 
-    return TextSurface()
+    return TextSurface(recording=recording)
 
 
-def _panel(extension: Extension, cell: str) -> Surface:
+def _panel(extension: Extension, cell: str, recording: Recording | None) -> Surface:
     from ipyagent.commands.cells import as_cells, door_of
     from ipyagent.parts.memory import MemoryPart
     from ipyagent.parts.memory.undo import MemoryUndo
@@ -68,6 +72,7 @@ def _panel(extension: Extension, cell: str) -> Surface:
         door=door_of(extension),
         as_cells=as_cells(extension, cell),
         read_line=agent.ask_line,
+        recording=recording,
     )
 
 

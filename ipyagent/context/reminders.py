@@ -60,12 +60,13 @@ def context_block(
     before: Mapping[str, str],
     restored: Mapping[str, bool],
     memories: Sequence[MemorySaved] = (),
+    replayed: Sequence[str] = (),
 ) -> Block | None:
     """The block for a request, None when nothing is new.
 
     `told` is what the last block said; `restarted` says that a new kernel has taken the session
     up, `before` what variables there were then; `restored` names files whose changes the user has taken back, and
-    whether they exist; `memories` is what the user did to memories since.
+    whether they exist; `memories` is what the user did to memories since, `replayed` which turns' code ran again.
     """
     lines: list[str] = []
     if told is None or told.date != seen.date or told.place != seen.place:
@@ -79,6 +80,9 @@ def context_block(
         if gone:
             more = f" and {len(gone) - GONE_NAMES} more" if len(gone) > GONE_NAMES else ""
             lines.append(f"gone: {', '.join(gone[:GONE_NAMES])}{more}")
+    if replayed:
+        turns = "; ".join(replayed)
+        lines.append(f"The user has had the recorded code of earlier turns run again, without you: {turns}")
     if restored:
         files = ", ".join(path if exists else f"{path} (no longer exists)" for path, exists in restored.items())
         lines.append(f"The user has undone your changes to these files: {files}")

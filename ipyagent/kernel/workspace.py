@@ -183,13 +183,17 @@ class LiveObjects(dict[str, Any]):
         shell.user_ns_hidden[NAME] = self
         return True
 
-    def hold(self, call: str, value: Any) -> str:
-        """Keep an object alive; its handle, "" when it is too large to be kept."""
+    def hold(self, call: str, value: Any, handle: str = "") -> str:
+        """Keep an object alive, under the `handle` that it had, else a new one; its handle, "" when it is too large to
+        be kept."""
         size = _bytes_of(value)
         if size > self.most_bytes or self.most < 1:
             return ""
-        self._last += 1
-        name = f"r{self._last}"
+        if handle:
+            name = f"r{_NUMBER.findall(handle)[-1]}"
+        else:
+            self._last += 1
+            name = f"r{self._last}"
         self._alive.pop(call, None)
         self._alive[call] = (name, value, size)
         self[name] = value

@@ -30,6 +30,7 @@ from ipyagent.journal.events import (
     MessageReceived,
     ModelChosen,
     NotesWritten,
+    PartEvent,
     PermissionAnswered,
     PermissionAsked,
     ResultsCleared,
@@ -53,6 +54,11 @@ CONVERSATION, SUB_AGENTS = "conversation", "sub-agents"
 IN_FRONT = frozenset((CONVERSATION, SUB_AGENTS, "compaction", "server compaction", "collapse"))
 """What the user waits for; all else is work in the background."""
 
+
+MOST_REPLAYS = 40
+"""Replayed cells that the model is told of."""
+REPLAY = "replay"
+"""What a journal calls the events of a cell that was replayed (`PartEvent.part`): they cost the context nothing."""
 
 MOST_TAKEN = 1_000
 """Decisions that can be taken back with all that hangs on them: nobody takes back a thousand, one by one."""
@@ -214,6 +220,8 @@ class SessionState:
         """Files that the user has had put back since the last request."""
         self.memory_changes: tuple[MemorySaved, ...] = ()
         """What the user did to memories since the last request."""
+        self.replayed: tuple[PartEvent, ...] = ()
+        """Cells whose recorded code ran again since the last request."""
         self.untold: list[ChildEnded] = []
         """Sub-agents that ended in the background, of which the model was not told yet."""
         self.notes: NotesWritten | None = None
@@ -251,12 +259,13 @@ class SessionState:
             case SessionStarted():
                 self.started = event
             case KernelStarted():
-                self.stamp, self.stale = event.stamp, event.resumed
+                self.stamp, self.stale, self.replayed = event.stamp, event.resumed, ()
             case ModelChosen():
                 self.named = event.model if event.named else self.named
             case UserMessage():
                 self.turns.append(TurnRecord(text=event.text, own=event.own, cell=event.cell, first=event.id))
                 self.request, self.forgot, self.restored, self.memory_changes = event, False, (), ()
+                self.replayed = ()
                 self.stale = False
                 self.waited = self._asked_at = 0.0
             case PermissionAsked():
@@ -291,6 +300,8 @@ class SessionState:
                 self.restored = tuple(dict.fromkeys((*self.restored, *event.paths)))
             case MemorySaved() if event.by == "user" and event.change != "unchanged":
                 self.memory_changes = (*self.memory_changes, event)
+            case PartEvent() if event.part == REPLAY:
+                self.replayed = (*self.replayed, event)
             case LayerFailed():
                 self.compact_failures += event.layer == "compaction"
             case LayerDecision():
@@ -356,6 +367,20 @@ class SessionState:
             for number, turn in enumerate(self.turns, 1)
             if first <= turn.first <= last and not turn.out and turn.said.strip()
         ]
+
+    def replays(self) -> list[str]:
+        """What is to be told of the cells that were replayed since the last request: which turns, what differs."""
+        numbers = {turn.first: number for number, turn in enumerate(self.turns, 1)}
+        told = []
+        for event in self.replayed[-MOST_REPLAYS:]:
+            facts, known = event.data, numbers.get(event.data.get("turn", 0))
+            words = f"turn {known}" if known else f"a cell of {facts.get('notebook', 'the notebook')}"
+            if facts.get("status") != "finished":
+                words += f", which {facts.get('status')} ({facts.get('message', '')})"
+            if differs := facts.get("differs"):
+                words += f", with other results than above ({'; '.join(map(str, differs))})"
+            told.append(words)
+        return told
 
     @property
     def expected_requests(self) -> int:

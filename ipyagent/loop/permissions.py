@@ -137,6 +137,7 @@ class Permissions:
         self._store = store
         self._root = str(root.resolve())
         self._session: list[PermissionRule] = []
+        self._recorded = ""
         self._mode: Mode = "ask"
         self.mode = mode
 
@@ -166,6 +167,13 @@ class Permissions:
         other._session = self._session
         return other
 
+    def for_recorded(self, tool: str) -> Permissions:
+        """The same, but that calls of `tool` which were allowed when they were recorded run again without a question,
+        as long as they destroy nothing."""
+        other = self.with_mode(self._mode)
+        other._recorded = tool
+        return other
+
     def decide(self, tool: Tool, input: dict[str, Any], workspace: Workspace, can_ask: bool) -> Decision:
         """What becomes of this call (`input` as `tool.validate` returned it). Raises ToolFailure
         when it could not run anyway, so that nobody is asked for nothing."""
@@ -178,7 +186,7 @@ class Permissions:
             # A wide rule was given for the usual call, not for one that destroys something.
             if (not danger or rule.exact) and rule.covers(tool, input, workspace):
                 return Allow("rule", str(rule))
-        if self._mode == "auto" and not danger:
+        if (self._mode == "auto" or tool.name == self._recorded) and not danger:
             return Allow("mode")
         pattern = tool.pattern(input, workspace)
         if not can_ask:

@@ -199,24 +199,24 @@ class Session:
 
     def connect(
         self,
-        model: Model,
+        model: Model | None,
         info: ModelInfo,
         *,
         tools: dict[str, Tool],
         permissions: Permissions,
         limits: Limits,
-        state: Callable[[ModelInfo, int], WindowState],
+        state: Callable[[ModelInfo, int], WindowState] | None,
         setting: Callable[[str], Any],
         restoring: Callable[[Workspace], Awaitable[list[tuple[str, str]]]],
         renewed: Callable[[], Sequence[Event]] | None = None,
         hold: Callable[[str, Any], str] | None = None,
         instead: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """Give the session what its next turn works with. `state` tells where a model's window stands
-        at a number of tokens, `setting` a setting by its name, `restoring` what should stand after
-        a summary, `renewed` gives the head that comes with one of all messages, `hold` keeps the object of a call
-        alive and gives its handle (None: as before); `instead` connects it to another model where the server does
-        not have this one, and says whether there is one."""
+        """Give the session what its next turn works with (without a model: what calls alone work with). `state` tells
+        where a model's window stands at a number of tokens, `setting` a setting by its name, `restoring` what should
+        stand after a summary, `renewed` gives the head that comes with one of all messages, `hold` keeps the object of
+        a call alive and gives its handle (None: as before); `instead` connects it to another model where the server
+        does not have this one, and says whether there is one."""
         self._instead = instead
         self._model, self.info, self.tools = model, info, tools
         self.setting, self.restoring = setting, restoring

@@ -43,7 +43,7 @@ function storeOf(model) {
     for (const view of store.views) view(op);
   };
   model.on("msg:custom", (message) => {
-    if (message.settle) return settle(model, message.id, message.settle);
+    if (message.settle) return settle(model, message.id, message.settle, message.metadata);
     if (message.whole) return whole(message.whole);
     if (!message.seq || message.seq <= store.seq) return;
     if (message.seq !== store.seq + 1) return model.send({ kind: "ready", page }); // something was missed
@@ -52,21 +52,21 @@ function storeOf(model) {
   });
   const state = model.get("state");
   whole(state);
-  if (state?.settle) setTimeout(() => settle(model, state.id, state.settle), 0);
+  if (state?.settle) setTimeout(() => settle(model, state.id, state.settle, state.metadata), 0);
   model.send({ kind: "ready", page });
   return store;
 }
 
 // JupyterLab and Notebook 7, undocumented: the notebook's own record of the widget's output becomes the
 // static one. Where that is not possible the ended panel stays.
-function settle(model, id, bundle) {
+function settle(model, id, bundle, metadata) {
   const cells = model.widget_manager?.context?.model?.cells;
   if (!cells) return;
   for (let i = 0; i < cells.length; i++) {
     const outputs = cells.get(i).outputs;
     for (let j = 0; outputs && j < outputs.length; j++) {
       const view = outputs.get(j).data?.["application/vnd.jupyter.widget-view+json"];
-      if (view?.model_id === id) outputs.set(j, { output_type: "display_data", data: bundle, metadata: {} });
+      if (view?.model_id === id) outputs.set(j, { output_type: "display_data", data: bundle, metadata: metadata || {} });
     }
   }
 }

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, TypeAlias
 
+from ipyagent.assembly.recorded import Recording, recording_of
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
 from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
 from ipyagent.ui import look
@@ -87,7 +88,7 @@ class _Part:
 class PanelSurface:
     """`on_stop` is called on any thread, once, when Stop is pressed. `deeds` do what memory chips ask for,
     `door` keeps their buttons alive when the turn is over, `as_cells` is the button that puts its code into cells,
-    `read_line` asks where no page shows the panel."""
+    `read_line` asks where no page shows the panel, `recording` is what is replayed here (None: the turn is new)."""
 
     can_ask = True
     text_alone = False
@@ -101,6 +102,7 @@ class PanelSurface:
         door: ButtonBridge | None = None,
         as_cells: AsCells | None = None,
         read_line: ReadLine | None = None,
+        recording: Recording | None = None,
     ) -> None:
         self._on_stop = on_stop
         self._route = route
@@ -118,6 +120,7 @@ class PanelSurface:
         self._take_back = UndoController(deeds, door, lambda: self._events, self._taken) if deeds is not None else None
         self._as_cells = as_cells
         self._read_line = read_line
+        self._recording = recording
 
     def __repr__(self) -> str:
         return f"<PanelSurface {len(self._events)} events{', closed' if self._closed else ''}>"
@@ -185,12 +188,14 @@ class PanelSurface:
             doors = self._take_back.doors(self._loop) if self._take_back is not None else {}
             cells = self._as_cells.button(self._events) if self._as_cells is not None else ""
             bundles = static_sections(list(self._events), self._last, len(self._parts), doors, cells)
+            recorded = recording_of(self._recording.events if self._recording is not None else self._events)
             for part, bundle in zip(self._parts, bundles, strict=True):
                 if part.settled.get("settle") == bundle:
                     continue
-                update_display(bundle, display_id=part.display, raw=True)  # type: ignore[no-untyped-call]  # no types
+                kept = recorded if part is self._parts[-1] else {}
+                update_display(bundle, metadata=kept, display_id=part.display, raw=True)  # type: ignore[no-untyped-call]  # no types
                 with self._lock:
-                    part.settled = {"settle": bundle, "id": part.widget.model_id}
+                    part.settled = {"settle": bundle, "metadata": kept, "id": part.widget.model_id}
 
     # ------------------------------------------------------------------ agent thread
 

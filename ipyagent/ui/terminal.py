@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, TextIO, assert_never
 
+from ipyagent.assembly.recorded import Recording, recording_of
 from ipyagent.escape import exact, line, plain
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, Streamed
 from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
@@ -313,8 +314,11 @@ class TextSurface:
     can_ask = False
     text_alone = False
 
-    def __init__(self, *, stream: bool = False, file: TextIO | None = None) -> None:
+    def __init__(
+        self, *, stream: bool = False, file: TextIO | None = None, recording: Recording | None = None
+    ) -> None:
         self._stream = stream
+        self._recording = recording
         self._file = file
         self._events = Shown()
         self._status: TurnStatus | None = None
@@ -360,8 +364,10 @@ class TextSurface:
             from IPython.display import display
 
             sections = static_sections(self._events, self._status, len(self._outputs))
-            for bundle, outputs in zip(sections, self._outputs, strict=True):
-                display(bundle, raw=True)  # type: ignore[no-untyped-call]  # no types
+            recorded = recording_of(self._recording.events if self._recording is not None else self._events)
+            for number, (bundle, outputs) in enumerate(zip(sections, self._outputs, strict=True), 1):
+                kept = recorded if number == len(sections) else {}
+                display(bundle, metadata=kept, raw=True)  # type: ignore[no-untyped-call]  # no types
                 for publish in outputs:
                     publish()
         else:
@@ -420,10 +426,11 @@ class MirrorSurface:
     can_ask = True
     text_alone = False
 
-    def __init__(self, read_line: ReadLine) -> None:
+    def __init__(self, read_line: ReadLine, *, recording: Recording | None = None) -> None:
         self._read_line = read_line
+        self._recording = recording
         self._displays = [uuid.uuid4().hex]
-        self._published: dict[str, dict[str, str]] = {}
+        self._published: dict[str, tuple[dict[str, str], bool]] = {}
         self._events = Shown()
         self._status: TurnStatus | None = None
         self._publisher: Any = None
@@ -494,9 +501,13 @@ class MirrorSurface:
         began = time.monotonic()
         with self._lock:
             names = tuple(self._displays)
+            recorded: dict[str, Any] = {}
+            if self._closed:
+                recorded = recording_of(self._recording.events if self._recording is not None else self._events)
             for name, bundle in zip(names, static_sections(self._events, self._status, len(names)), strict=True):
-                if self._published.get(name) != bundle:
+                kept = recorded if name == names[-1] else {}
+                if self._published.get(name) != (bundle, bool(kept)):
                     update = name in self._published
-                    self._published[name] = bundle
-                    self._publisher.publish(bundle, {}, transient={"display_id": name}, update=update)
+                    self._published[name] = bundle, bool(kept)
+                    self._publisher.publish(bundle, kept, transient={"display_id": name}, update=update)
         self._due = time.monotonic() + max(TICK, SHARE * (time.monotonic() - began))

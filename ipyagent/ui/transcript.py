@@ -84,6 +84,9 @@ from ipyagent.ui.items import (
 )
 from ipyagent.ui.memory_chips import dismissed, taken_back
 
+LOUD = ("differs", "left")
+"""Kinds of `PartEvent` that warn."""
+
 # ---- What a line of its own tells the user of an event, and how loudly.
 
 def notice_of(event: Event) -> tuple[str, Level] | None:
@@ -91,7 +94,9 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
     match event:
         case FilesRestored():
             return ("Restored: " + ", ".join(event.paths), "info") if event.paths else None
-        case SystemReminder() | PartEvent():
+        case PartEvent():
+            return (event.why, "warning" if event.kind in LOUD else "info") if event.why else None
+        case SystemReminder():
             return (event.why, "info") if event.why else None
         case ThinkingDropped():
             return (f"Earlier thinking left the context: {event.why}", "info") if event.why else None

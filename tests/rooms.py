@@ -140,6 +140,34 @@ def room(place: Path, *, server: PracticeServer | None = None, **environ: str) -
         made.close()
 
 
+def ask_as(kernel: Any, cell: str, code: str, *, failing: bool = False) -> dict[str, Any]:
+    """Run a cell of a notebook in a live front-end: it tells the cell's id. Its outputs as one bundle, and `all` of
+    them; `failing`: it may end in an error."""
+    client = kernel.client
+    request = client.session.msg(
+        "execute_request",
+        {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": True},
+        metadata={"cellId": cell},
+    )
+    client.shell_channel.send(request)
+    found: dict[str, Any] = {"stream": ""}
+    while True:
+        got = client.get_iopub_msg(timeout=30)
+        if got["parent_header"].get("msg_id") != request["header"]["msg_id"]:
+            continue
+        content = got["content"]
+        if got["msg_type"] == "error":
+            assert failing, content
+            found["error"] = content["evalue"]
+        elif got["msg_type"] == "stream":
+            found["stream"] += content["text"]
+        elif got["msg_type"] in ("display_data", "update_display_data"):
+            found.update(content["data"])
+            found.setdefault("all", []).append(content)
+        elif got["msg_type"] == "status" and content["execution_state"] == "idle":
+            return found
+
+
 def one_line(cell: Cell) -> str:
     """What the user sees of a failed cell: exactly one line."""
     lines = [line for line in "\n".join(cell.reply["traceback"]).splitlines() if line.strip()]

@@ -335,7 +335,8 @@ class Agent:
             return Recording(
                 tuple(event for event in session.journal.read() if turn.first <= event.id <= turn.last), turn.first
             )
-        return None if cell and self.sessions.knows(cell) else self._saved(asked, cell, again=again)
+        known = self.sessions.knows(cell) if cell else not again
+        return None if known else self._saved(asked, cell, again=again)
 
     def _saved(self, asked: str, cell: str, *, again: bool) -> Recording | None:
         """The recording of a cell in the notebook file, or in one beside it where no front-end tells which."""

@@ -148,6 +148,7 @@ def text_of(blocks: Iterable[Block]) -> str:
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,_]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _PASSING = re.compile(r"0x[0-9a-fA-F]+|\[took [\d.]+ s\]|\[rebound: [^\]\n]*\]|\[shown(?: to the user)?\]")
 """What is another one each time: addresses, times, and what is said of the run itself."""
+_STORED, _STORED_END = "<persisted-output ", "</persisted-output>"
 MOST_MOVED = 6
 MOST_LINES = 500
 """Lines of a result that are compared."""
@@ -175,7 +176,14 @@ def differences(old: ToolReturned, new: ToolReturned) -> list[str]:
 
 
 def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in _PASSING.sub("", text).split("\n") if line.strip()]
+    """What was printed, without what is said of where it is kept."""
+    kept, told = [], True
+    for line in _PASSING.sub("", text).split("\n"):
+        told = told and not line.startswith(_STORED)
+        if told and line.strip():
+            kept.append(line.rstrip())
+        told = told or line.startswith(_STORED_END)
+    return kept
 
 
 def _moved(old: list[str], new: list[str]) -> Iterator[str]:

@@ -158,9 +158,9 @@ class Sessions:
 
     def replay(self, text: str, cell: str, *, again: bool = False) -> TurnRecord | None:
         """The finished turn that this cell asked for last, in an earlier kernel, each once a kernel; None when the cell
-        is to be asked. `again`: also one of this kernel, or that was replayed already. `cell` is "" where the front-end
-        tells no cells: the next one in order that asked for this `text`."""
-        if self.current is None:
+        is to be asked. `again`: also one of this kernel, or that was replayed already, and where the front-end
+        tells no cells (`cell` is "") the next one in order that asked for this `text`."""
+        if self.current is None or not (cell or again):
             return None
         standing = [turn for turn in self.current.history.turns if not turn.out]
         found: list[TurnRecord] = []
@@ -168,7 +168,8 @@ class Sessions:
             found += _newest(standing, text, each)
         left = [turn for turn in sorted(found, key=lambda turn: turn.first) if turn.first not in self._replayed]
         after = [turn for turn in left if turn.first > next(reversed(self._replayed), 0)]
-        for turn in (*after, *left, *(found[-1:] if again else ())):
+        repeated = found[-1:] if again else []
+        for turn in after + left + repeated:
             if again or turn.last <= self._resumed_at:
                 self._replayed[turn.first] = None
                 return turn

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rooms import Room, as_json, plain, results, room
+from rooms import Room, as_json, ask_as, plain, results, room
 
 from ipyagent.journal.events import KernelStarted, SessionStarted, TurnEnded
 from ipyagent.practice.replies import text, tool
@@ -165,30 +165,6 @@ def test_a_moved_project_keeps_its_session(tmp_path: Path) -> None:
             second.ok("%load_ext ipyagent\n%agent trust\n%agent resume")
             second.asks("which word?")
             assert "the word is heron" in as_json(second.sent())
-
-
-def ask_as(kernel: Any, cell: str, code: str) -> dict[str, Any]:
-    """Run a cell of a notebook in a live front-end: it tells the cell's id. Its outputs as one bundle."""
-    client = kernel.client
-    request = client.session.msg(
-        "execute_request",
-        {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": True},
-        metadata={"cellId": cell},
-    )
-    client.shell_channel.send(request)
-    found: dict[str, Any] = {"stream": ""}
-    while True:
-        got = client.get_iopub_msg(timeout=30)
-        if got["parent_header"].get("msg_id") != request["header"]["msg_id"]:
-            continue
-        content = got["content"]
-        assert got["msg_type"] != "error", content
-        if got["msg_type"] == "stream":
-            found["stream"] += content["text"]
-        elif got["msg_type"] in ("display_data", "update_display_data"):
-            found.update(content["data"])
-        elif got["msg_type"] == "status" and content["execution_state"] == "idle":
-            return found
 
 
 def test_a_notebook_takes_its_session_up_and_shows_stored_answers_until_something_is_new(tmp_path: Path) -> None:

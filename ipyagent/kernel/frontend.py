@@ -221,7 +221,8 @@ _PEEK = "_ipyagent_peek"
 
 def route_clicks(kernel: Any, comm: Any, callback: Click) -> Callable[[], None]:
     """Call `callback(data)` with the `data` of each message the front-end sends on `comm`, at once
-    and on whatever thread. Returns an undo, which may be called twice. Where the kernel is of a
+    and on whatever thread; with `{"kind": "looking"}` when it asks for comms of a target that is called as the comm is.
+    Returns an undo, which may be called twice. Where the kernel is of a
     kind we do not know this does nothing: the widget's own messages still come."""
     if hasattr(comm, "_msg_callback"):  # else each message has the shell draw and close all figures, on its thread
         vars(comm)["handle_msg"] = lambda message: comm._msg_callback(message) if comm._msg_callback else None
@@ -297,16 +298,17 @@ class _Peek:
         try:
             _, frames = self._kernel.session.feed_identities(message, copy=False)
             parts = [bytes(frame.buffer) for frame in frames[:5]]
-            if len(parts) < 5 or b"comm_msg" not in parts[1]:
+            if len(parts) < 5 or (b"comm_msg" not in parts[1] and b"comm_info_request" not in parts[1]):
                 return
             session = self._kernel.session
             if session.auth is not None and not hmac.compare_digest(session.sign(parts[1:5]), parts[0]):
                 return  # not from our front-end; dispatch will refuse it too
             header, content = json.loads(parts[1]), json.loads(parts[4])
-            click = self.callbacks.get(content.get("comm_id"))
-            if header.get("msg_type") != "comm_msg" or click is None:
+            looking = header.get("msg_type") == "comm_info_request"
+            click = self.callbacks.get(content.get("target_name" if looking else "comm_id"))
+            if click is None or not (looking or header.get("msg_type") == "comm_msg"):
                 return
-            data = content.get("data")
+            data = {"kind": "looking"} if looking else content.get("data")
         except (AttributeError, ValueError, TypeError, IndexError) as problem:
             self._kernel.log.warning("ipyagent could not look at a shell message: %r", problem)
             return

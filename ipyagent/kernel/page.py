@@ -1,0 +1,207 @@
+"""The pages that show this kernel's notebook, where JupyterLab or Notebook 7 has our companion (`labextension/`).
+
+One comm, whose name both sides know: nothing is opened, so a page without the companion and a kernel without us hear
+nothing of it. What a page says comes at any moment, on any thread, perhaps twice, also while a cell blocks. A page that
+does not answer within a short time counts as closed, and what it was asked for is then not done by it any more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ipyagent.kernel.frontend import route_clicks
+
+TARGET = "ipyagent.page"
+PATIENCE = 1.5
+"""Seconds in which a page answers, or counts as closed."""
+DOING = 10.0
+"""Seconds in which a page that has taken an edit says that it is made."""
+_SEEN = 2_000
+_ATTRIBUTE = "_ipyagent_page"
+
+Heard = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Page:
+    """One notebook panel in a browser. `path` is the notebook's, relative to where its server began; `at` when it was
+    last in front (`time.monotonic`)."""
+
+    ident: str
+    path: str
+    at: float
+
+    def shows(self, notebook: Path) -> bool:
+        """Whether it is the page of this file."""
+        parts = tuple(part for part in self.path.split("/") if part)
+        return bool(parts) and notebook.parts[-len(parts) :] == parts
+
+
+class Unanswered(Exception):
+    """No page answered. `taken`: one had taken the edit before, so that nobody knows whether it was made."""
+
+    def __init__(self, taken: bool = False) -> None:
+        super().__init__("the page did not answer")
+        self.taken = taken
+
+
+class PageLink:
+    """The kernel's end of the comm."""
+
+    def __init__(self, kernel: Any) -> None:
+        from comm import create_comm, get_comm_manager
+
+        self._comm = create_comm(target_name=TARGET, comm_id=TARGET, primary=False)
+        get_comm_manager().register_comm(self._comm)
+        self._comm.on_msg(lambda message: self.hear(message["content"].get("data") or {}))
+        self._unroute = route_clicks(kernel, self._comm, self.hear)
+        self._context = contextvars.copy_context()  # a message belongs to a cell; other threads are in none
+        self._pages: dict[str, Page] = {}
+        self._waiting: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Future[dict[str, Any]]]] = {}
+        self._seen: deque[tuple[str, int]] = deque(maxlen=_SEEN)
+        self._lock = threading.Lock()
+        self._listeners: list[Heard] = []
+        self._changed: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<PageLink to {len(self._pages)} pages>"
+
+    def listen(self, heard: Heard) -> Callable[[], None]:
+        """Have what pages say given to `heard`, on any thread, each once; returns what ends that."""
+        self._listeners.append(heard)
+        return lambda: self._listeners.remove(heard) if heard in self._listeners else None
+
+    def on_change(self, call: Callable[[], None]) -> None:
+        """Have `call` called when `changed` is."""
+        self._changed.append(call)
+
+    def changed(self) -> None:
+        """What pages show of the agent is another now; on any thread."""
+        for call in tuple(self._changed):
+            call()
+
+    def send(self, data: dict[str, Any]) -> None:
+        """A message to every page, or to the one that `data["page"]` names; from any thread."""
+        self._context.copy().run(self._comm.send, data)
+
+    def page_of(self, notebook: Path | None) -> Page | None:
+        """The page that shows this notebook, of several the one that was last in front."""
+        with self._lock:
+            found = [page for page in self._pages.values() if notebook is not None and page.shows(notebook)]
+        return max(found, key=lambda page: page.at, default=None)
+
+    async def ask(self, page: Page, kind: str, seconds: float = PATIENCE, **more: Any) -> dict[str, Any]:
+        """One question to a page, and its answer. Raises Unanswered; the page is then taken for closed."""
+        ident = secrets.token_hex(8)
+        reply = self._expect(ident)
+        self.send({"kind": kind, "page": page.ident, "id": ident, **more})
+        return await self._within(reply, ident, seconds, page)
+
+    async def have_done(self, page: Page, changes: list[dict[str, Any]]) -> dict[str, Any]:
+        """Have a page make changes: it takes them first, and makes them only when it is then told to, so that one
+        that wakes up late does nothing. Raises Unanswered."""
+        ident = secrets.token_hex(8)
+        claim = self._expect(ident)
+        self.send({"kind": "offer", "page": page.ident, "id": ident})
+        if not (await self._within(claim, ident, PATIENCE, page)).get("claimed"):
+            return {"failed": "the open notebook is read-only"}
+        done = self._expect(f"{ident}.done")
+        self.send({"kind": "do", "page": page.ident, "id": ident, "changes": changes})
+        try:
+            return await self._within(done, f"{ident}.done", DOING, page)
+        except Unanswered:
+            raise Unanswered(taken=True) from None
+
+    def _expect(self, ident: str) -> asyncio.Future[dict[str, Any]]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[dict[str, Any]] = loop.create_future()
+        with self._lock:
+            self._waiting[ident] = (loop, future)
+        return future
+
+    async def _within(
+        self, reply: asyncio.Future[dict[str, Any]], ident: str, seconds: float, page: Page
+    ) -> dict[str, Any]:
+        try:
+            return await asyncio.wait_for(reply, seconds)
+        except TimeoutError:
+            with self._lock:
+                self._pages.pop(page.ident, None)  # until it says something again
+            raise Unanswered from None
+        finally:
+            with self._lock:
+                self._waiting.pop(ident, None)
+
+    def hear(self, data: dict[str, Any]) -> None:
+        """One message of a page; what it does not name exactly is ignored."""
+        kind, ident, seq = data.get("kind"), data.get("page"), data.get("seq")
+        if kind == "looking":  # a page that has come, perhaps while a cell runs
+            self.greet()
+            return
+        if not isinstance(kind, str) or not isinstance(ident, str) or not isinstance(seq, int):
+            return
+        with self._lock:
+            if (ident, seq) in self._seen:
+                return
+            self._seen.append((ident, seq))
+            if kind == "hello":
+                self._pages[ident] = Page(ident, str(data.get("path") or "").rpartition(":")[2], time.monotonic())
+            elif kind == "front" and ident in self._pages:
+                self._pages[ident] = Page(ident, self._pages[ident].path, time.monotonic())
+            elif kind == "bye":
+                self._pages.pop(ident, None)
+            waiting = self._waiting.get(str(data.get("id"))) if kind == "reply" else None
+        if waiting is not None:
+            loop, future = waiting
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(lambda: future.done() or future.set_result(data))
+        elif kind != "reply":
+            for heard in tuple(self._listeners):
+                heard(data)
+
+    def greet(self) -> None:
+        """Say to every page that we are here; each answers."""
+        self.send({"kind": "hello"})
+
+    def close(self) -> None:
+        """Nothing is heard or said any more; pages forget us."""
+        from comm import get_comm_manager
+
+        self.send({"kind": "gone"})
+        self._unroute()
+        self._comm.on_msg(None)
+        self._comm._closed = True  # no `comm_close`: the page has it under its own name for the next load
+        get_comm_manager().comms.pop(TARGET, None)
+
+
+def link_of(shell: Any) -> PageLink | None:
+    """The link of this shell's kernel; None where there is none."""
+    found = vars(kernel).get(_ATTRIBUTE) if (kernel := getattr(shell, "kernel", None)) is not None else None
+    return found if isinstance(found, PageLink) else None
+
+
+def open_link(shell: Any) -> PageLink | None:
+    """The same, made if need be; None where there is no kernel."""
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None or not hasattr(kernel, "session"):
+        return None
+    if (found := link_of(shell)) is None:
+        found = PageLink(kernel)
+        vars(kernel)[_ATTRIBUTE] = found
+        found.greet()
+    return found
+
+
+def close_link(shell: Any) -> None:
+    """End it, if there is one."""
+    if (found := link_of(shell)) is not None:
+        vars(shell.kernel).pop(_ATTRIBUTE, None)
+        found.close()

@@ -110,6 +110,11 @@ class Extension:
         self.inserting: Any = None
 
     @property
+    def agent_made(self) -> Agent | None:
+        """The agent of this kernel, None as long as nobody needed one."""
+        return self._agent
+
+    @property
     def agent_now(self) -> Agent:
         """The agent of this kernel, made on first use for the notebook that runs now."""
         self._warm_up.wait()

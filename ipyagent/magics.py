@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ipyagent.agent import Agent
     from ipyagent.assembly.recorded import Recording
     from ipyagent.assembly.requests import Options, PreparedTurn, TurnResult
+    from ipyagent.commands.companion import Companion
 
 SHORT = "agent"
 LINES = {"context": "line", "compact": "line", "memory": "line_cell", "skills": "line"}
@@ -44,6 +45,7 @@ class Magics(Extension):
             ("post_run_cell", self._warm_up.cell_ends),
             ("post_run_cell", self._runs.note_end),
         )
+        self.companion: Companion | None = None
         self._asked_by = ("", 0)
         """The notebook cell and the execution that the newest request came from."""
 
@@ -83,11 +85,13 @@ class Magics(Extension):
     def unload(self) -> None:
         """Take everything back and let go of the session."""
         from ipyagent.kernel.frontend import forget_clicks
+        from ipyagent.kernel.page import close_link
 
         events = self.shell.events
         with ExitStack() as steps:  # the last comes first; what somebody else took away already skips none
             if (kernel := getattr(self.shell, "kernel", None)) is not None:
                 steps.callback(forget_clicks, kernel)
+            steps.callback(close_link, self.shell)
             if self._agent is not None:
                 steps.callback(self._agent.close)
             if self.board is not None:
@@ -95,7 +99,9 @@ class Magics(Extension):
             for kind, name in self._registered:
                 steps.callback(self.shell.magics_manager.magics[kind].pop, name, None)
                 steps.callback(vars(self.shell.magics_manager.user_magics).pop, name, None)
-            for event, function in (("post_run_cell", self._loaded), *self._followed):  # unloaded where it was loaded
+            told = [("post_run_cell", self.companion.tell)] if self.companion is not None else []
+            # unloaded in the cell that loaded it, perhaps
+            for event, function in (("post_run_cell", self._loaded), *told, *self._followed):
                 if function in events.callbacks[event]:
                     steps.callback(events.unregister, event, function)
             steps.callback(self._completions.unregister)
@@ -115,7 +121,20 @@ class Magics(Extension):
     def _loaded(self, result: Any = None) -> None:
         """The loading cell has ended: from here on there is time."""
         self.shell.events.unregister("post_run_cell", self._loaded)
+        loop = getattr(getattr(self.shell, "kernel", None), "io_loop", None)
+        if loop is not None:
+            loop.add_callback(self._meet_pages)  # when the cell is done
         self._warm_up.start()
+
+    def _meet_pages(self) -> None:
+        """Have pages with our companion know that the agent is here."""
+        from ipyagent.commands.companion import Companion
+        from ipyagent.kernel.page import open_link
+
+        if self._registered and (link := open_link(self.shell)) is not None:  # else unloaded meanwhile
+            self.companion = Companion(self, link)
+            self.companion.tell()
+            self.shell.events.register("post_run_cell", self.companion.tell)
 
     # ------------------------------------------------------------------ the magics
 

@@ -86,7 +86,7 @@ def run_panel(extension: Extension, line: str) -> str:
     if tab not in known:
         raise UsageError(f"there is no tab {tab!r}{nearest(tab, known)}; %agent panel [{'|'.join(known)}]")
     if is_live(extension):
-        _live(extension).open(tab)
+        live_board(extension).open(tab)
         return ""
     return _told(extension, tab if line.strip() else "")
 
@@ -112,7 +112,7 @@ def _told(extension: Extension, only: str) -> str:
         board.close()
 
 
-def _live(extension: Extension) -> Dashboard:
+def live_board(extension: Extension) -> Dashboard:
     """The one board of this kernel."""
     from ipyagent.kernel.frontend import route_clicks
 

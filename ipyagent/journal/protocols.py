@@ -386,6 +386,14 @@ class Workspace(Protocol):
         """Names of the cells of each notebook that was read (`kernel.notebook.KnownIds`)."""
 
     @property
+    def page(self) -> object:
+        """The `OpenNotebook` of `ipyagent.kernel.page`: the user's notebook in its page; None: no page can be asked."""
+
+    @property
+    def call(self) -> str:
+        """The id of the call that this is the workspace of, see `for_call`."""
+
+    @property
     def notebook(self) -> Path | None:
         """The notebook that the user's kernel serves; None when it is not known."""
 

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ipyagent.errors import ToolFailure
 from ipyagent.kernel.frontend import route_clicks
+from ipyagent.kernel.notebook import Notebook
 
 TARGET = "ipyagent.page"
 PATIENCE = 1.5
@@ -90,7 +92,11 @@ class PageLink:
 
     def send(self, data: dict[str, Any]) -> None:
         """A message to every page, or to the one that `data["page"]` names; from any thread."""
-        self._context.copy().run(self._comm.send, data)
+        self.within(lambda: self._comm.send(data))
+
+    def within(self, call: Callable[[], None]) -> None:
+        """Call it where output has a cell to belong to: the one that ipyagent was loaded in."""
+        self._context.copy().run(call)
 
     def page_of(self, notebook: Path | None) -> Page | None:
         """The page that shows this notebook, of several the one that was last in front."""
@@ -162,7 +168,7 @@ class PageLink:
         if waiting is not None:
             loop, future = waiting
             if not loop.is_closed():
-                loop.call_soon_threadsafe(lambda: future.done() or future.set_result(data))
+                loop.call_soon_threadsafe(_settle, future, data)
         elif kind != "reply":
             for heard in tuple(self._listeners):
                 heard(data)
@@ -180,6 +186,11 @@ class PageLink:
         self._comm.on_msg(None)
         self._comm._closed = True  # no `comm_close`: the page has it under its own name for the next load
         get_comm_manager().comms.pop(TARGET, None)
+
+
+def _settle(future: asyncio.Future[dict[str, Any]], data: dict[str, Any]) -> None:
+    if not future.done():
+        future.set_result(data)
 
 
 def link_of(shell: Any) -> PageLink | None:
@@ -205,3 +216,73 @@ def close_link(shell: Any) -> None:
     if (found := link_of(shell)) is not None:
         vars(shell.kernel).pop(_ATTRIBUTE, None)
         found.close()
+
+
+class OpenNotebook:
+    """The user's notebook as it stands in its page, for one session: read with what is not saved, changed there.
+
+    An edit is made by the page or not at all: when the page closes meanwhile, the edit fails, and only what is read
+    anew, then from the file, can be edited in the file."""
+
+    def __init__(self, link: Callable[[], PageLink | None]) -> None:
+        self._link = link
+        self._seen: dict[Path, tuple[str, Notebook]] = {}
+        self.planned: tuple[str, list[dict[str, Any]]] | None = None
+        """The page and the changes of the call that the user is being asked about."""
+        self.rejected: dict[str, frozenset[int]] = {}
+        """By call: the numbers of the changes that the user rejected in the page."""
+
+    def __repr__(self) -> str:
+        return f"<OpenNotebook {', '.join(path.name for path in self._seen) or 'not read'}>"
+
+    def page(self, path: Path) -> Page | None:
+        """The page that this notebook stands in now."""
+        link = self._link()
+        return None if link is None else link.page_of(path)
+
+    def seen(self, path: Path) -> Notebook | None:
+        """The notebook as it was last read or changed in the page that it stands in now."""
+        ident, notebook = self._seen.get(path, ("", None))
+        page = self.page(path)
+        return notebook if page is not None and page.ident == ident else None
+
+    async def read(self, path: Path, cell: str = "") -> Notebook | None:
+        """As it is now, outputs shortened but for those of `cell`; None where no page answers."""
+        link, page = self._link(), self.page(path)
+        if link is None or page is None:
+            return None
+        try:
+            return self._taken(path, page, await link.ask(page, "read", 2 * PATIENCE, cell=cell))
+        except Unanswered:
+            self._seen.pop(path, None)
+            return None
+
+    async def change(self, path: Path, changes: list[dict[str, Any]]) -> Notebook:
+        """Have the page make the changes, and how the notebook is then. Raises ToolFailure."""
+        link, page = self._link(), self.page(path)
+        known = self._seen.get(path, ("",))[0]
+        try:
+            if link is None or page is None or page.ident != known:
+                raise Unanswered
+            return self._taken(path, page, await link.have_done(page, changes))
+        except Unanswered as problem:
+            self._seen.pop(path, None)
+            if problem.taken:
+                raise ToolFailure(
+                    f"the page that {path.name} is open in took the edit and did not say that it is made; the file was "
+                    "not written. Read the notebook again before you go on"
+                ) from None
+            raise ToolFailure(
+                f"the page that {path.name} was open in does not answer any more; nothing was changed. Read the "
+                "notebook again, then edit"
+            ) from None
+
+    def _taken(self, path: Path, page: Page, reply: dict[str, Any]) -> Notebook:
+        if isinstance(reply.get("failed"), str):
+            self._seen.pop(path, None)
+            raise ToolFailure(f"{reply['failed'][:300]}; nothing was changed, read the notebook again")
+        before = self._seen.get(path)
+        data = str(reply.get("notebook")).encode("utf-8", "replace")
+        notebook = Notebook.read(data, before[1].known if before else None)
+        self._seen[path] = (page.ident, notebook)
+        return notebook

@@ -53,6 +53,7 @@ class KernelWorkspace:
     children: object = None
     messages: object = None
     sessions: object = None
+    page: object = None
     beside: dict[Any, Any] = field(default_factory=dict)
     scope: IsolatedNamespace | None = None
     """A namespace of its own for what runs here; None: the user's."""

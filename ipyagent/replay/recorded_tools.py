@@ -91,6 +91,7 @@ class ReplayWorkspace:
     limits: Callable[[str], int]
     read_stamps: dict[Path, str] = field(default_factory=dict)
     call: str = ""
+    page: None = None
     ran: Callable[[], None] = lambda: None
     """Told that a call gave its result."""
     beside: dict[Any, Any] = field(default_factory=dict)

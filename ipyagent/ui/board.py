@@ -138,6 +138,16 @@ class Dashboard:
         self._settle_at = time.monotonic() + SETTLE
         self.wake()
 
+    @property
+    def mark(self) -> str:
+        """What names this kernel's board in its pages: the live board comes into every element that carries it."""
+        return self._mark
+
+    def serve(self) -> None:
+        """Be there for pages that show it beside their notebook; on the main thread."""
+        self._open()
+        self.wake()
+
     def _open(self) -> None:
         if self._widget is None:
             self._widget = _board_class()(state=self.state())

@@ -1,9 +1,11 @@
-"""`notebook`: cells of an .ipynb file by their ids, read, changed and run. What a page of the user's has not
-saved is never overwritten without a word: such an edit is asked for in every mode."""
+"""`notebook`: cells of an .ipynb file by their ids, read, changed and run. The user's own notebook is read and changed
+in the page that it stands in, where our companion is there (`kernel.page`). Elsewhere what a page of the user's has
+not saved is never overwritten without a word: such an edit is asked for in every mode."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import glob as globs
 from collections.abc import Callable, Iterator, Mapping
@@ -15,8 +17,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
+from ipyagent.journal.protocols import Execution, Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.kernel.notebook import Cell, Kind, Notebook, nodes, own_id, split_output
+from ipyagent.kernel.page import OpenNotebook
 from ipyagent.tools.answers import text_block, text_output
 from ipyagent.tools.changes import PendingChange, current, left_out, refuse_stand_in
 from ipyagent.tools.danger import code_danger
@@ -157,7 +160,8 @@ def _new_cell(given: dict[str, str]) -> tuple[str, Kind]:
 @dataclass(frozen=True)
 class Edit:
     """A change of one notebook. `title` says it in a few words, `diff` exactly; `ident` of the cell it is about,
-    of several the last; `completed`: cells that get the id that the format demands on the way."""
+    of several the last; `completed`: cells that get the id that the format demands on the way. `page`: where it is
+    made, as `changes` (None: in the file)."""
 
     path: Path
     name: str
@@ -167,6 +171,8 @@ class Edit:
     diff: str
     ident: str
     completed: int = 0
+    page: OpenNotebook | None = None
+    changes: tuple[dict[str, Any], ...] = ()
 
     def question(self) -> PermissionQuestion:
         return PermissionQuestion(title=f"{self.title}?", text=self.diff, language="diff")
@@ -193,9 +199,22 @@ def target_of(asked: EditArguments, workspace: Workspace) -> Path:
     return workspace.notebook
 
 
+def page_of(path: Path, workspace: Workspace) -> OpenNotebook | None:
+    """Where the notebook stands open in a page that can be asked; None where it does not."""
+    found = workspace.page
+    return found if isinstance(found, OpenNotebook) and found.page(path) is not None else None
+
+
 def known(path: Path, workspace: Workspace) -> Notebook | None:
     """The notebook as the model last read it; None when there is no such file. Raises ToolFailure."""
     name = shown(path, workspace)
+    if (page := page_of(path, workspace)) is not None:
+        found = page.seen(path)
+        if found is None:
+            raise ToolFailure(
+                f"{name} is open in the user's page and was not read there; read it first: notebook(action='read')"
+            )
+        return found
     data = current(path)
     if data is None:
         return None
@@ -231,8 +250,51 @@ def planned(asked: EditArguments, workspace: Workspace) -> Edit:
         case _:
             raise ToolFailure(f"{asked.action} changes nothing")
     title += f" {name}" if before is not None else f" {name}, a new notebook"
+    page = page_of(path, workspace)
+    if page is not None:
+        changes = tuple(_changes(asked, notebook, after, ident))
+        return Edit(path, name, before, after, title, diff, ident, page=page, changes=changes)
     completed = sum(not own_id(cell.value) and bool(own_id(now.value)) for cell, now in _pairs(before, notebook))
     return Edit(path, name, before, after, title, diff, ident, completed)
+
+
+def _changes(asked: EditArguments, before: Notebook, after: Notebook, ident: str) -> Iterator[dict[str, Any]]:
+    """The edit as the page makes it, cell by cell, each with what the user is shown of it."""
+    count = len(asked.new) if asked.action == "insert" else 1
+    last = next((cell.number for cell in after.cells if cell.ident == ident), 0)
+    for cell in after.cells[last + 1 - count : last + 1] if asked.action in ("insert", "move") else ():
+        above = after.cells[cell.number - 1].ident if cell.number else ""
+        if asked.action == "move":
+            rows = f"- number {before.find(ident).number}\n+ number {cell.number}"
+            yield {"action": "move", "cell": ident, "after": above, "title": "Move this cell", "diff": rows}
+        else:
+            made = {"id": cell.ident, "cell_type": cell.kind, "source": cell.source, "after": above}
+            yield {"action": "insert", **made, "title": f"New {cell.kind} cell", "diff": _rows("", cell.source)}
+    if asked.action in ("replace", "delete"):
+        old = before.find(ident).source
+        new = after.find(ident).source if asked.action == "replace" else ""
+        title = "Edit this cell" if asked.action == "replace" else "Delete this cell"
+        made = {"action": asked.action, "cell": ident, "base": old, "source": new}
+        yield {**made, "title": title, "diff": _rows(old, new)}
+
+
+def _rows(before: str, after: str) -> str:
+    return _diff(before, after, "").strip("\n")
+
+
+def _left(changes: tuple[dict[str, Any], ...], rejected: frozenset[int]) -> list[dict[str, Any]]:
+    """The changes that the user did not reject; what came after a rejected cell comes after the one above that."""
+    instead: dict[str, str] = {}
+    left: list[dict[str, Any]] = []
+    for number, change in enumerate(changes):
+        after = change.get("after")
+        after = instead.get(after, after) if isinstance(after, str) else after
+        if number in rejected:
+            instead[str(change.get("id"))] = str(after)
+        else:
+            sent = {key: value for key, value in change.items() if key not in ("title", "diff")}
+            left.append(sent if after is None else {**sent, "after": after})
+    return left
 
 
 def _pairs(before: Notebook | None, notebook: Notebook) -> Iterator[tuple[Cell, Cell]]:
@@ -373,8 +435,13 @@ def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
     subject = path.relative_to(workspace.root).as_posix() if path.is_relative_to(workspace.root) else str(path)
     what = {"read": "read ", "run": "run "}.get(asked.action, "")
     # a yes to edits of a file is none to edits of a page that is open on it
-    beside = " while open in a page" if asked.action not in ("read", "run") and workspace.opened(path) else ""
+    beside = " while open in a page" if asked.action not in ("read", "run") and _unsaved(path, workspace) else ""
     return f"notebook({what}{globs.escape(subject)}{beside})"
+
+
+def _unsaved(path: Path, workspace: Workspace) -> Literal["", "own", "page"]:
+    """Where it may stand with changes that an edit of the file does not know of."""
+    return "" if page_of(path, workspace) is not None else workspace.opened(path)
 
 
 def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
@@ -382,7 +449,7 @@ def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
     path = target_of(asked, workspace)
     if asked.action == "read":
         return ""
-    where = workspace.opened(path)
+    where = _unsaved(path, workspace)
     if asked.action == "run":
         cells = _to_run(asked, path, workspace)
         found = next((why for cell in cells if (why := code_danger(cell.source, path.parent))), "")
@@ -397,7 +464,10 @@ def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQues
     if asked.action == "read":
         return PermissionQuestion(title="Read a notebook outside the project?", text=str(path))
     if asked.action != "run":
-        return planned(asked, workspace).question()
+        edit = planned(asked, workspace)
+        if edit.page is not None and (page := edit.page.page(path)) is not None:
+            edit.page.planned = (page.ident, list(edit.changes))
+        return edit.question()
     cells = _to_run(asked, path, workspace)
     text = "\n\n".join(f"# cell {cell.ident}\n{cell.source}" for cell in cells)
     own = path == workspace.notebook
@@ -454,24 +524,62 @@ async def notebook(
     target = target_of(asked, workspace)
     match action:
         case "read":
-            return _read(asked, target, workspace)
+            return await _read(asked, target, workspace)
         case "run":
             return await _run(asked, target, workspace)
         case _:
             edit = planned(asked, workspace)
+            if edit.page is not None:
+                return await _in_page(asked, edit, edit.page, workspace)
             where = workspace.opened(target)
             await edit.write(workspace)
             remember_place(asked, edit, workspace)
             return _told(edit, where, len(asked.new) if action == "insert" else 1)
 
 
-def _read(asked: EditArguments, path: Path, workspace: Workspace) -> ToolOutput:
+async def _in_page(asked: EditArguments, edit: Edit, page: OpenNotebook, workspace: Workspace) -> ToolOutput:
+    """Make the edit in the user's page, but for what they rejected there."""
+    if problem := edit.after.problem():
+        raise ToolFailure(f"the edit would leave {edit.name} invalid ({problem}); nothing was changed")
+    rejected = page.rejected.pop(workspace.call, frozenset())
+    changes = _left(edit.changes, rejected)
+    now = await page.change(edit.path, changes)
+    if asked.action == "insert" and asked.after:
+        beside = edit.after.find(asked.after).ident
+        put = workspace.beside.setdefault(("notebook", edit.path, beside), [])
+        put += [str(change["id"]) for change in changes]
+    lines = [f"done in the user's open page: {edit.title[0].lower()}{edit.title[1:]}; {len(now.cells)} cells now"]
+    if rejected:
+        out = [edit.changes[number] for number in sorted(rejected)]
+        firsts = "; ".join(str(change.get("source", "")).split("\n")[0][:60] for change in out)
+        lines.append(f"[the user rejected {len(out)} of {len(edit.changes)} cells, which were not inserted: {firsts}]")
+    for change in changes:
+        ident = change.get("cell", change.get("id"))
+        cell = next((cell for cell in now.cells if cell.ident == ident), None)
+        if cell is None:
+            continue
+        above = f"after {now.cells[cell.number - 1].ident}" if cell.number else "at the top"
+        lines.append(f"{head_of(cell)} {above}")
+        if change["action"] == "replace" and cell.outputs:
+            lines.append("[its outputs are those of the old source until it is run]")
+    lines.append("[the page is not saved yet; the user can undo each change there]")
+    return text_output("\n".join(lines), note=f"{len(now.cells)} cells, in the open page")
+
+
+async def _read(asked: EditArguments, path: Path, workspace: Workspace) -> ToolOutput:
     name = shown(path, workspace)
+    most = workspace.limit("tool_output_chars")
+    if (page := page_of(path, workspace)) is not None and (live := await page.read(path, asked.cell)) is not None:
+        workspace.read_stamps.pop(path, None)  # what it then says of the file, the model has not read
+        if not asked.cell:
+            text = f"{whole_text(live, name, most)}\n[as it stands in the user's open page]"
+            return text_output(text, note=f"{len(live.cells)} cells, from the open page")
+        one = live.find(asked.cell)
+        return ToolOutput(blocks=(text_block(cell_text(one, most)), *pictures_of(one)), note=f"cell {one.ident}")
     data = current(path)
     if data is None:
         raise ToolFailure(f"no notebook {name}; insert a cell to create it")
     found = Notebook.read(data, workspace.cell_ids.get(path))
-    most = workspace.limit("tool_output_chars")
     if asked.cell:
         one = found.find(asked.cell)
         blocks = (text_block(cell_text(one, most)), *pictures_of(one))
@@ -540,13 +648,41 @@ def _to_run(asked: EditArguments, path: Path, workspace: Workspace) -> tuple[Cel
     return cells
 
 
+def _outputs(ran: Execution) -> list[dict[str, Any]]:
+    """What a run gave, as outputs of its cell."""
+    made: list[dict[str, Any]] = []
+    if ran.output:
+        made.append({"output_type": "stream", "name": "stdout", "text": ran.output})
+    for text in ran.displays:
+        made.append({"output_type": "display_data", "data": {"text/plain": text}, "metadata": {}})
+    for image in ran.images:
+        data = {image.media_type: base64.b64encode(image.data).decode(), "text/plain": "<Figure>"}
+        made.append({"output_type": "display_data", "data": data, "metadata": {}})
+    if ran.result is not None:
+        data = {"text/plain": ran.result}
+        made.append({"output_type": "execute_result", "execution_count": None, "data": data, "metadata": {}})
+    if ran.error:
+        name, _, value = ran.error.strip().rpartition("\n")[2].partition(": ")
+        made.append({"output_type": "error", "ename": name, "evalue": value, "traceback": ran.error.split("\n")})
+    return made
+
+
 async def _run(asked: EditArguments, path: Path, workspace: Workspace) -> ToolOutput:
     cells = _to_run(asked, path, workspace)
     most = workspace.limit("tool_output_chars")
     if path == workspace.notebook:
-        done = output_of(await workspace.run_code(cells[-1].source), most)
-        told = text_block(f"[cell {cells[-1].ident} as last saved ran in the user's namespace]")
-        return msgspec.structs.replace(done, blocks=(told, *done.blocks))
+        page, cell = page_of(path, workspace), cells[-1]
+        given = await workspace.run_code(cell.source)
+        done = output_of(given, most)
+        how = "as last saved" if page is None else "as it stands in the open page"
+        told = f"[cell {cell.ident} {how} ran in the user's namespace]"
+        if page is not None:
+            try:
+                outputs = {"action": "outputs", "cell": cell.ident, "base": cell.source, "outputs": _outputs(given)}
+                await page.change(path, [outputs])
+            except ToolFailure as failure:
+                told += f"\n[its outputs are not shown below it: {failure}]"
+        return msgspec.structs.replace(done, blocks=(text_block(told), *done.blocks))
     writable(str(path), workspace)
     found = known(path, workspace)
     assert found is not None  # _to_run has looked

@@ -160,8 +160,6 @@ class PageLink:
             self._seen.append((ident, seq))
             if kind == "hello":
                 self._pages[ident] = Page(ident, str(data.get("path") or "").rpartition(":")[2], time.monotonic())
-            elif kind == "front" and ident in self._pages:
-                self._pages[ident] = Page(ident, self._pages[ident].path, time.monotonic())
             elif kind == "bye":
                 self._pages.pop(ident, None)
             waiting = self._waiting.get(str(data.get("id"))) if kind == "reply" else None

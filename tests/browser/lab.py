@@ -43,10 +43,17 @@ def write_notebook(folder: Path, name: str, cells: list[str]) -> str:
 
 
 class Server:
-    """`app` is "lab" or "notebook"; `environment` goes to the kernels too, `before` in front of their PYTHONPATH."""
+    """`app` is "lab" or "notebook"; `environment` goes to the kernels too, `before` in front of their PYTHONPATH;
+    `companion`: with `ipyagent/labextension`, as `pip install` leaves it."""
 
     def __init__(
-        self, root: Path, app: str = "lab", *, environment: Mapping[str, str] | None = None, before: str = ""
+        self,
+        root: Path,
+        app: str = "lab",
+        *,
+        environment: Mapping[str, str] | None = None,
+        before: str = "",
+        companion: bool = False,
     ) -> None:
         self.root = root
         self.app = app
@@ -72,7 +79,12 @@ class Server:
         # a package that the tests use for clusters brings a page extension that asks for a cluster manager
         pages = own / "config" / "labconfig"
         pages.mkdir(parents=True, exist_ok=True)
-        (pages / "page_config.json").write_text('{"disabledExtensions": {"ipyparallel-labextension": true}}')
+        off = {"ipyparallel-labextension": True, **({} if companion else {"ipyagent": True})}
+        (pages / "page_config.json").write_text(json.dumps({"disabledExtensions": off}))
+        extensions = own / "data" / "labextensions"
+        extensions.mkdir(parents=True, exist_ok=True)
+        if companion and not (extensions / "ipyagent").exists():
+            (extensions / "ipyagent").symlink_to(REPOSITORY / "ipyagent" / "labextension", target_is_directory=True)
         command = [
             sys.executable, "-m", "jupyter", app, "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
             "--ServerApp.port=0", "--IdentityProvider.token=", "--ServerApp.password=",

@@ -46,7 +46,13 @@ class Product:
     """`app` is "lab" or "notebook", `ipykernel` a folder with another ipykernel, "" for the installed one."""
 
     def __init__(
-        self, root: Path, app: str = "lab", *, ipykernel: str = "", environment: Mapping[str, str] | None = None
+        self,
+        root: Path,
+        app: str = "lab",
+        *,
+        ipykernel: str = "",
+        environment: Mapping[str, str] | None = None,
+        companion: bool = False,
     ) -> None:
         self.root = root
         self.model = PracticeServer(answer)
@@ -56,6 +62,7 @@ class Product:
                 root,
                 app,
                 before=ipykernel,
+                companion=companion,
                 environment={
                     "ANTHROPIC_BASE_URL": self.model.url,
                     "ANTHROPIC_API_KEY": "practice",

@@ -8,7 +8,6 @@
   "use strict";
   const TARGET = "ipyagent.page";
   const OURS = /^\s*%%(?:agent|ipyagent)\b/;
-  const ERROR = '[data-mime-type="application/vnd.jupyter.error"]';
   const TEXT = "text/x-ipythongfm";
   const MOST = 20000; // characters of one output that the agent is given of the open notebook
   const HINT = "Ask the agent: @ attaches a variable or a file, / loads a skill; Shift+Enter sends it";
@@ -64,7 +63,7 @@
       session.statusChanged.connect(this.attach, this);
       session.connectionStatusChanged.connect(this.attach, this);
       panel.disposed.connect(this.leave, this);
-      this.onHide = () => this.say({ kind: "bye" });
+      this.onHide = () => this.known && this.say({ kind: "bye" });
       window.addEventListener("pagehide", this.onHide);
       this.attach();
     }
@@ -114,7 +113,7 @@
     }
 
     leave() {
-      this.say({ kind: "bye" });
+      this.onHide();
       window.removeEventListener("pagehide", this.onHide);
       const session = this.panel.sessionContext;
       session?.kernelChanged.disconnect(this.attach, this);
@@ -333,10 +332,13 @@
         if (cell.model.type !== "code") continue;
         this.dress(cell);
         const ours = cell.node.classList.contains("ipyagent-cell");
-        for (const output of cell.node.querySelectorAll(`.jp-OutputArea-output${ERROR}`)) {
-          const there = output.querySelector(":scope > .ipyagent-fix");
+        const outputs = cell.model.outputs;
+        for (let i = 0; i < outputs.length; i++) {
+          const node = outputs.get(i).type === "error" ? cell.outputArea?.widgets[i]?.node : null;
+          const output = node?.querySelector(".jp-OutputArea-output");
+          const there = output?.querySelector(":scope > .ipyagent-fix");
           if (ours || !this.known) there?.remove();
-          else if (!there) output.append(button("Fix with agent", () => this.fix(cell), "ipyagent-button ipyagent-fix"));
+          else if (output && !there) output.append(button("Fix with agent", () => this.fix(cell), "ipyagent-button ipyagent-fix"));
         }
       }
       this.place();
@@ -609,7 +611,7 @@
           panel.content.stateChanged.connect(later);
           new MutationObserver(later).observe(panel.content.node, { childList: true, subtree: true });
           panel.content.node.addEventListener("input", (event) => link.typed(event));
-          panel.content.node.addEventListener("focusin", () => link.known && link.say({ kind: "front" }));
+          panel.content.node.addEventListener("focusin", () => link.known && link.hello());
           link.decorate();
           show();
         };

@@ -33,7 +33,8 @@ class Companion:
         if agent is None or session is None:
             return {"model": settings.model_words, "context": "", "cost": "", "busy": False}
         status, window = session.status(), agent.state_of(session)
-        share = f"{100 * window.tokens / window.window:.0f}% context" if window.window else ""
+        percent = 100 * window.tokens / max(1, window.window)
+        share = f"{percent:.0f}% context" if percent >= 1 else "<1% context"
         cost = "" if status.cost is None else dollars(status.cost)
         return {"model": session.info.model if session.connected else settings.model_words, "context": share,
                 "cost": cost, "busy": agent.busy}  # fmt: skip

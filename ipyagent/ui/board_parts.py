@@ -210,6 +210,7 @@ class SessionsTab:
         self._agent = agent
         self._on_main = on_main
         self._tell = tell
+        self._mine, self._changed = "", False
         self.archive = Archive()
 
     def begin(self, session: Session | None) -> None:

@@ -36,6 +36,8 @@ class ShellWorkspace:
         self.children: object = None
         self.messages: object = None
         self.sessions: object = None
+        self.page: object = None
+        self.call = ""
         self.beside: dict[Any, Any] = {}
         self.backups = self.root / ".ipyagent" / "backups"
         self._settings = IPyAgent(environ={})

@@ -1,4 +1,4 @@
-"""The command line: `ipyagent demo | practice | replay | dream | sessions | doctor`, also `python -m ipyagent`."""
+"""The command line: `ipyagent demo | practice | replay | eval | dream | sessions | doctor`, or `python -m ipyagent`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def make_parser() -> argparse.ArgumentParser:
     for name, text in (("sessions", "list the sessions of this folder's project"), ("doctor", "check what is needed")):
         commands.add_parser(name, help=text)
     from ipyagent.commands import dream
+    from ipyagent.eval import command as evaluation
     from ipyagent.replay.command import add_arguments
 
+    evaluation.add_arguments(commands.add_parser("eval", help="ask a model questions about tables, grade its answers"))
     add_arguments(commands.add_parser("replay", help="replay a recorded session through layers and measure it"))
     dream.add_arguments(commands.add_parser("dream", help="tidy the memories of a project (for cron)"))
     commands.add_parser("reference", help="print every magic, command and setting as Markdown")
@@ -52,6 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from ipyagent.replay.command import run
 
             return run(chosen)
+        if chosen.command == "eval":
+            from ipyagent.eval.command import run as run_eval
+
+            return run_eval(chosen)
         if chosen.command == "reference":
             from ipyagent.commands.reference import reference
 

@@ -13,7 +13,7 @@ import platform
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # ---- The working directory of a worker process is the agents' folder while tasks run there, and its own again
 # after.
+
 
 def here() -> str:
     """This process, as no other on any machine is called."""
@@ -159,16 +160,18 @@ class MapTask(msgspec.Struct, frozen=True):
     cost: float | None = 0.0
     tokens: int = 0
     sealing: str = ""
+    seconds: float = 0.0
+    """After which it is stopped and ends as `limit` (0: never)."""
 
 
-def run_task(task: MapTask) -> Outcome:
-    """Do it; what went wrong stands in the outcome."""
+def run_task(task: MapTask, shell: Any = None) -> Outcome:
+    """Do it, in a shell of its own (None) or in the one given; what went wrong stands in the outcome."""
     began = time.monotonic()
     if Path(task.stop).exists():
         return Outcome(task.key, "stopped", error="stopped before it began")
     try:
         with PLACE.within(task.folder, task.caller):
-            outcome = _run(task)
+            outcome = _run(task, shell)
     except KeyboardInterrupt:
         outcome = Outcome(task.key, "stopped", error="interrupted")
     except AgentError as problem:
@@ -184,36 +187,46 @@ def run_task(task: MapTask) -> Outcome:
     return outcome
 
 
-def _run(task: MapTask) -> Outcome:
+def too_late(seconds: float) -> str:
+    """What the outcome of a task says that took longer than it may."""
+    return f"no answer within {seconds:g} s"
+
+
+def _run(task: MapTask, given: Any) -> Outcome:
     from ipyagent.agent import Agent
     from ipyagent.config import IPyAgent
     from ipyagent.kernel.scope import make_shell
     from ipyagent.loop.redacting import values_without
 
-    shell = make_shell()
+    shell = make_shell() if given is None else given
     agent = Agent(shell=shell, settings=IPyAgent(**task.settings), folder=Path(task.folder))
     try:
         agent.sessions.into = Path(task.into)
-        with _stopped_with(Path(task.stop), agent):
+        with _stopped_with(Path(task.stop), agent, task.seconds) as late:
             result = agent.run_sync(task.prompt)
+        status, message = result.status, result.message if result.status != "finished" else ""
+        if status == "stopped" and late.is_set():
+            status, message = "limit", too_late(task.seconds)
         session = agent.session
         assert session is not None
-        data, remark = plain_value(shell.user_ns, task.data) if result.status == "finished" else (None, "")
+        data, remark = plain_value(shell.user_ns, task.data) if status == "finished" else (None, "")
         return Outcome(
             task.key,
-            "failed" if remark else result.status,
+            "failed" if remark else status,
             text=result.text,
             data=values_without(data, session.redact),
             cost=result.cost,
             tokens=_tokens(session.journal.folder),
             seconds=round(result.seconds, 3),
             session=agent.project.relative(session.journal.folder),
-            error=remark or (result.message if result.status != "finished" else ""),
+            error=remark or message,
         )
     finally:
-        agent.close()
-        shell.user_ns.clear()  # tables of a task end with it, whoever else still holds the shell
-        atexit.unregister(shell.atexit_operations)
+        with suppress(*([] if given is None else [AgentError])):  # what does not close ends with its kernel
+            agent.close()
+        if given is None:
+            shell.user_ns.clear()  # tables of a task end with it, whoever else still holds the shell
+            atexit.unregister(shell.atexit_operations)
 
 
 def _tokens(folder: Path) -> int:
@@ -230,19 +243,24 @@ def _tokens(folder: Path) -> int:
 
 
 @contextmanager
-def _stopped_with(stop: Path, agent: Agent) -> Iterator[None]:
-    """Stop the agent when the file appears: the one sign that reaches every kind of worker."""
-    over = threading.Event()
+def _stopped_with(stop: Path, agent: Agent, seconds: float) -> Iterator[threading.Event]:
+    """Stop the agent when the file appears, the one sign that reaches every kind of worker, or when `seconds` (0: any
+    number) have passed, which sets the event."""
+    over, late = threading.Event(), threading.Event()
+    until = time.monotonic() + seconds if seconds else float("inf")
 
     def look() -> None:
         while not over.wait(LOOK):
             if stop.exists():
                 agent.stop()
+            elif time.monotonic() > until:
+                late.set()
+                agent.stop()
 
     watcher = threading.Thread(target=look, name="ipyagent-stop", daemon=True)
     watcher.start()
     try:
-        yield
+        yield late
     finally:
         over.set()
         watcher.join()

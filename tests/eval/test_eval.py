@@ -1,0 +1,302 @@
+"""`ipyagent eval` as it is run: a scripted model over HTTP, kernels, the report, and what a second call asks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundled_solutions import CODE
+from rooms import KEY, MODEL
+from scipy.stats import binomtest
+
+from ipyagent.eval.questions import Question, bundled, read_questions
+from ipyagent.journal.events import ToolReturned, UsageReported
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.practice.replies import Fault, Reply, fault, text, tool
+from ipyagent.practice.server import PracticeServer
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared/data/tables"
+SLEEP = "import time\nfor _ in range(2000):\n    time.sleep(0.05)"
+
+
+class Pupil:
+    """A model that runs code and then says what it printed; `manner` by question: "wrong" says another number, "mute"
+    no value, "late" works for too long, "gone" is an error of the server; else it is right. `asked`: requests by
+    question."""
+
+    def __init__(self, questions: list[Question], code: Mapping[str, str], **manner: str) -> None:
+        self.questions, self.code, self.manner = {q.prompt: q for q in questions}, code, manner
+        self.asked: Counter[str] = Counter()
+        self.seen: list[str] = []
+        """What was sent, whole."""
+        self.hold = threading.Event()
+        self.hold.set()
+        self._lock = threading.Lock()
+        self.server = PracticeServer(brain=self.answer)
+
+    def answer(self, body: dict[str, Any]) -> Reply | Fault:
+        told = json.dumps(body["messages"])
+        (question,) = (q for prompt, q in self.questions.items() if json.dumps(prompt)[1:-1] in told)
+        with self._lock:
+            self.asked[question.id] += 1
+            self.seen.append(json.dumps(body))
+        self.hold.wait(60)
+        manner = self.manner.get(question.id, "right")
+        if manner == "gone":
+            return fault(400, message="the server lost it")
+        last = body["messages"][-1]["content"]
+        results = [block for block in last if block["type"] == "tool_result"] if isinstance(last, list) else []
+        if not results:
+            return tool("python", {"code": SLEEP if manner == "late" else self.code[question.id]})
+        printed = re.findall(r"@\w+\[[^\n]*\]", json.dumps(results[0]["content"], ensure_ascii=False))
+        if manner == "mute":
+            return text("I looked at the table and cannot say.")
+        said = " ".join(printed)
+        return text(re.sub(r"\[[^\]]*\]", "[-17]", said) if manner == "wrong" else f"It is {said}")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    return tmp_path
+
+
+def command(place: Path, *arguments: object, server: PracticeServer | None = None, **environ: str) -> list[Any]:
+    """The arguments and the rest that `subprocess` needs for a call of the command."""
+    known = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "IPYAGENT_"))}
+    there = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": KEY, "IPYAGENT_MODEL": MODEL} if server else {}
+    home = {"IPYAGENT_HOME": str(place / "home"), "HOME": str(place / "user"), "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-m", "ipyagent", "eval", *map(str, arguments)]
+    return [argv, {"env": {**known, **home, "IPYAGENT_MAX_RETRIES": "0", **there, **environ}, "cwd": place / "work"}]
+
+
+def evaluate(place: Path, *arguments: object, **more: Any) -> subprocess.CompletedProcess[str]:
+    argv, options = command(place, *arguments, **more)
+    return subprocess.run(argv, **options, capture_output=True, text=True, timeout=200, stdin=subprocess.DEVNULL)
+
+
+def results(place: Path, number: int = 0) -> dict[str, Any]:
+    """The results of a run, the newest last."""
+    found = sorted((place / "work").glob("ipyagent-eval/*/results.json"), key=lambda path: path.stat().st_mtime)
+    return {**json.loads(found[number - 1].read_text()), "folder": found[number - 1].parent}
+
+
+@pytest.fixture
+def pupil() -> Iterator[Pupil]:
+    manner = {"orders-revenue": "wrong", "orders-region": "mute", "orders-returns": "late", "orders-months": "gone"}
+    made = Pupil(read_questions(*bundled()), CODE, **manner)
+    with made.server:
+        yield made
+
+
+def test_each_way_of_answering_is_graded_kept_and_asked_again_only_where_it_failed(place: Path, pupil: Pupil) -> None:
+    done = evaluate(place, "--first", 6, "--seconds", 15, server=pupil.server)
+    assert done.returncode == 1, done.stderr
+    found = results(place)
+    verdicts = {answer["question"]: answer["verdict"] for answer in found["answers"]}
+    assert verdicts == {
+        "orders-rows": "right", "orders-revenue": "wrong", "orders-region": "no answer", "orders-returns": "late",
+        "orders-months": "failed", "weather-mean": "right",
+    }  # fmt: skip
+    low, high = binomtest(2, 6).proportion_ci(method="wilson")
+    assert f"accuracy   33.3% (95% interval {low:.1%} to {high:.1%}: Wilson, over questions)" in done.stdout
+    assert "2 right · 1 wrong · 1 not in the format asked for · 1 too late · 1 not asked to the end" in done.stdout
+    assert "the server lost it" in done.stderr
+    assert pupil.asked["orders-rows"] == 2
+
+    # what it cost is what the transcripts say, also of the one that was stopped
+    folder: Path = found["folder"]
+    usage = {
+        answer["question"]: [
+            e for e in read_events(folder / answer["session"] / TRANSCRIPT) if isinstance(e, UsageReported)
+        ]
+        for answer in found["answers"]
+    }
+    for answer in found["answers"]:
+        used = usage[answer["question"]]
+        assert answer["cost"] == pytest.approx(sum(event.cost or 0.0 for event in used))
+        assert answer["input"] + answer["output"] == sum(event.paid.total for event in used)
+    assert sum(answer["cost"] for answer in found["answers"]) > 0
+    assert 5 <= next(answer["seconds"] for answer in found["answers"] if answer["verdict"] == "late") < 60
+
+    # neither the right answers nor our names come to the model, and nothing but the run's folder was written
+    assert not any("12381.22" in seen for seen in pupil.seen if "orders-revenue" not in seen and "@revenue" not in seen)
+    assert sorted(path.name for path in (place / "work").iterdir()) == ["ipyagent-eval"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        ".ipyagent",
+        "report.html",
+        "results.json",
+        "sessions",
+        "work",
+    ]
+    assert list((folder / "work").iterdir()) == []
+    assert not (place / "user" / ".ipython").exists()
+
+    before = Counter(pupil.asked)
+    pupil.manner = {}
+    again = evaluate(place, "--first", 6, "--seconds", 15, server=pupil.server)
+    assert again.returncode == 0, again.stderr
+    assert pupil.asked - before == {"orders-months": 2}, "only what failed is asked again"
+    after = {answer["question"]: answer["verdict"] for answer in results(place)["answers"]}
+    assert after == {**verdicts, "orders-months": "right"}
+    evaluate(place, "--first", 1, "--again", server=pupil.server)
+    assert pupil.asked["orders-rows"] == 4
+
+
+def test_two_runs_are_compared_question_by_question_and_repeats_count_once(place: Path, pupil: Pupil) -> None:
+    pupil.manner = {"orders-rows": "wrong"}
+    first = evaluate(place, "--first", 2, "--repeat", 2, "--set", "layer_notes=off", server=pupil.server)
+    assert first.returncode == 0, first.stderr
+    assert results(place)["settings"]["layer_notes"] is False
+    low, high = binomtest(1, 2).proportion_ci(method="wilson")
+    assert f"2 questions, 2 times each · {MODEL} · layer_notes=False · max_retries=0" in first.stdout
+    assert f"accuracy   50.0% (95% interval {low:.1%} to {high:.1%}: Wilson, over questions)" in first.stdout
+    assert "2 right · 2 wrong" in first.stdout
+    assert pupil.asked == {"orders-rows": 4, "orders-revenue": 4}, "each repeat is a session of its own"
+    pupil.manner = {}
+    second = evaluate(place, "--first", 3, server=pupil.server)
+    (row,) = (line for line in second.stdout.splitlines() if line.startswith(results(place, -1)["name"]))
+    assert row.split()[1:7] == ["2", "50.0%", "100.0%", "1", "0", "1.00"], row
+    page = (results(place)["folder"] / "report.html").read_text()
+    assert "Beside earlier runs" in page
+    assert "100.0%" in page
+
+
+def test_questions_of_others_need_a_yes_and_cannot_write_into_the_page(place: Path) -> None:
+    tables = place / "tables"
+    tables.mkdir()
+    (tables / "t.csv").write_text("a\n1\n2\n")
+    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+    row = {"id": evil, "question": f"Sum? {evil}", "file_name": "t.csv", "answers": [["sum", evil]]}
+    (tables / "q.jsonl").write_text(json.dumps(row))
+    questions = read_questions(tables / "q.jsonl", tables)
+    pupil = Pupil(questions, {evil: f"print('@sum[' + {evil!r} + ']\\x1b[31m')"})
+    with pupil.server:
+        refused = evaluate(place, tables / "q.jsonl", server=pupil.server)
+        assert (refused.returncode, pupil.asked) == (1, {})
+        assert "--yes" in refused.stderr
+        assert list((place / "work").iterdir()) == []
+        done = evaluate(place, tables / "q.jsonl", "--yes", server=pupil.server)
+    assert "1 right" in done.stdout, done.stdout + done.stderr
+    page = (results(place)["folder"] / "report.html").read_text()
+    assert "<script" not in page
+    assert "<img" not in page
+    assert page.count("&lt;script&gt;") >= 4
+    assert "default-src 'none'" in page
+    assert "\x1b" not in page + done.stdout
+    assert (tables / "t.csv").read_text() == "a\n1\n2\n"
+
+
+def test_code_that_needs_a_permission_is_refused_and_works_on_a_copy(place: Path) -> None:
+    code = {"orders-rows": "open('orders.csv', 'w').write('gone')\nprint('@orders[160]')"}
+    original = (bundled()[1] / "orders.csv").read_bytes()
+    pupil = Pupil(read_questions(*bundled())[:1], code)
+    with pupil.server:
+        evaluate(place, "--first", 1, server=pupil.server)
+        assert (bundled()[1] / "orders.csv").read_bytes() == original
+        pupil.code = {"orders-rows": "import shutil\nshutil.rmtree('/')"}
+        evaluate(place, "--first", 1, "--again", server=pupil.server)
+    (answer,) = results(place)["answers"]
+    session = results(place)["folder"] / answer["session"] / TRANSCRIPT
+    (returned,) = (event for event in read_events(session) if isinstance(event, ToolReturned))
+    assert returned.is_error
+    assert "was not run" in json.dumps(returned.blocks)
+
+
+def test_wrong_arguments_are_refused_before_anything_is_asked(place: Path) -> None:
+    for arguments, why in (
+        (("--repeat", 0), "--repeat must be 1 or more"), (("--set", "layer_nots=off"), "NAME=VALUE"),
+        (("--set", "layer_notes=perhaps"), "true or false"), (("none.jsonl",), "cannot read none.jsonl"),
+        (("--model", "local:none.gguf"), "no model file"),
+    ):  # fmt: skip
+        done = evaluate(place, *arguments)
+        assert done.returncode == 1
+        assert why in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_a_killed_or_interrupted_run_asks_nothing_twice_that_was_answered(
+    place: Path, pupil: Pupil, sign: signal.Signals
+) -> None:
+    pupil.manner = {"orders-rows": "wrong"}
+    argv, options = command(place, server=pupil.server)
+    process = subprocess.Popen(argv, **options, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 120
+    while sum(count == 2 for count in pupil.asked.values()) < 4 and time.monotonic() < until:
+        time.sleep(0.02)
+    pupil.hold.clear()  # those in hand wait
+    process.send_signal(sign)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == (130 if sign == signal.SIGINT else -sign)
+    assert sign == signal.SIGKILL or "the same command continues" in said
+    assert "Traceback" not in said
+    pupil.hold.set()
+    time.sleep(3)  # the kernels of a killed run end by themselves
+    (sessions,) = (place / "work").glob("ipyagent-eval/*/sessions")
+    kept = [json.loads(path.read_bytes())["outcome"]["text"] for path in (sessions / "done").glob("*.json")]
+    assert 2 <= len(kept) < 10
+    before = Counter(pupil.asked)
+    again = evaluate(place, server=pupil.server)
+    assert again.returncode == 0, again.stderr
+    asked = pupil.asked - before
+    assert len(asked) == 10 - len(kept)
+    assert all(count == 2 for count in asked.values())
+    assert "9 right · 1 wrong" in again.stdout
+    last = Counter(pupil.asked)
+    assert "9 right · 1 wrong" in evaluate(place, server=pupil.server).stdout
+    assert pupil.asked == last
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="shared/data/tables is not beside this repository")
+def test_twenty_five_shared_questions_come_out_as_the_script_deserves(place: Path) -> None:
+    sys.path.insert(0, str(ROOT / "tests/questions"))
+    try:
+        from solved import CODE as SOLVED
+    finally:
+        sys.path.pop(0)
+    rows = [json.loads(row) for row in (SHARED / "questions.jsonl").read_text().splitlines()]
+    chosen = [row for row in rows if row["id"] in SOLVED][:25]
+    path = place / "questions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in chosen))
+    questions = read_questions(path, SHARED)
+    names = [question.id for question in questions]
+    manner = dict.fromkeys(names[:4], "wrong") | {names[4]: "mute", names[5]: "late"}
+    pupil = Pupil(questions, {str(number): code for number, code in SOLVED.items()}, **manner)
+    with pupil.server:
+        common = (path, "--tables", SHARED, "--yes", "--seconds", 20)
+        done = evaluate(place, *common, server=pupil.server)
+        assert done.returncode == 0, done.stderr
+        low, high = binomtest(19, 25).proportion_ci(method="wilson")
+        assert f"accuracy   76.0% (95% interval {low:.1%} to {high:.1%}" in done.stdout
+        assert "19 right · 4 wrong · 1 not in the format asked for · 1 too late" in done.stdout
+        assert sum(pupil.asked.values()) == 2 * 24 + 1
+        other = evaluate(place, *common, "--set", "layer_notes=off", server=pupil.server)
+    assert "· layer_notes=False" in other.stdout
+    (row,) = (line for line in other.stdout.splitlines() if line.startswith(results(place, -1)["name"]))
+    assert row.split()[1:7] == ["25", "76.0%", "76.0%", "0", "0", "1.00"]
+
+
+@pytest.mark.slow
+def test_the_bundled_questions_run_on_the_practice_model_and_are_told_honestly(place: Path) -> None:
+    done = evaluate(place, "--model", "practice")
+    assert done.returncode == 0, done.stderr
+    found = results(place)
+    right = sum(answer["verdict"] == "right" for answer in found["answers"])
+    assert len(found["answers"]) == 10
+    assert f"accuracy   {right / 10:.1%}" in done.stdout
+    assert f"{10 - right} " in done.stdout

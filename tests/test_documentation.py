@@ -210,6 +210,7 @@ NOT_RUN = {
     "ipyagent doctor": "in commands/test_doctor.py",
     "ipyagent sessions": "below",
     "ipyagent dream --project DIR [--if-due]": "in commands/test_dream_command.py",
+    "ipyagent eval": "in eval/test_eval.py",
     "ipyagent eval --model local:PATH.gguf": "in eval/test_eval.py",
     "ipyagent eval QUESTIONS.jsonl --tables DIR --repeat 3 --jobs 2 --set layer_notes=off": "in eval/test_eval.py",
     "ipyagent replay FILE --layers … --window N": "in replay/test_replaying.py",

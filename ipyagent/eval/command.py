@@ -70,7 +70,7 @@ def run(chosen: argparse.Namespace) -> int:
         shown.unlink(missing_ok=True)
         shown.write_text(report.page(results, questions, others), "utf-8")
     except OSError as problem:
-        raise AgentError(f"cannot write {shown} ({problem.strerror or problem})") from None
+        raise AgentError(f"cannot write {shown} ({problem.strerror or problem}): make it writable") from None
     print("\n" + report.told(results, others))
     print(plain("".join(f"\nnot read: {name}" for name in unread) + f"\nEvery question and answer: {shown}"))
     failed = sum(answer.verdict == "failed" for answer in results.answers)
@@ -91,4 +91,4 @@ def _consent(source: str) -> None:
     if not sys.stdin.isatty():
         raise AgentError(f"{said} To run without a question: --yes")
     if input(plain(f"{said}\nContinue? [y/N] ")).strip().lower() not in ("y", "yes"):
-        raise AgentError("not run")
+        raise AgentError("nothing was run, for you did not say yes")

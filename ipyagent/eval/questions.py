@@ -163,14 +163,14 @@ def read_questions(path: Path, tables: Path, labels: Path | None = None) -> list
         if not texts["question"] or not texts["file_name"]:
             raise UsageError(f"{where}: a question needs `question` and `file_name`")
         if name in found:
-            raise UsageError(f"{where}: the id {line(name, 40)} occurs twice")
+            raise UsageError(f"{where}: the id {line(name, 40)} occurs twice; change one")
         tolerance = row.get("tolerance", TOLERANCE)
         if not isinstance(tolerance, int | float) or not 0 <= tolerance < float("inf"):
             raise UsageError(f"{where}: tolerance must be a number of 0 or more")
         table = _table(root, texts["file_name"], where)
         found[name] = Question(id=name, answers=answers, table=table, tolerance=tolerance, **texts)
     if not found:
-        raise UsageError(f"{path} has no questions")
+        raise UsageError(f"{path} has no questions: write one a line")
     return list(found.values())
 
 
@@ -216,7 +216,7 @@ def _pairs(given: Any, where: str) -> dict[str, str]:
     """Right values by name; of one name the last, as DABench has it."""
     pairs = list(given.items()) if isinstance(given, Mapping) else given
     if not isinstance(pairs, list) or not pairs:
-        raise UsageError(f"{where}: no answers; they are in the line (`answers`) or in a file given with --labels")
+        raise UsageError(f"{where}: no answers: give them in the line (`answers`), or name their file with --labels")
     for pair in pairs:
         if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
             raise UsageError(f"{where}: answers are pairs of a name and a value")
@@ -232,5 +232,5 @@ def _table(root: Path, name: str, where: str) -> Path:
     if not path.is_file():
         raise UsageError(f"{where}: there is no table {line(name, 60)} in {root}; name its folder with --tables")
     if not path.resolve().is_relative_to(root):
-        raise UsageError(f"{where}: {line(name, 60)} is a link that leads out of {root}")
+        raise UsageError(f"{where}: {line(name, 60)} is a link that leads out of {root}; put the file itself there")
     return path

@@ -129,7 +129,9 @@ class EvalRun:
             project.make()  # of its own, whatever lies around it
             private_folder(self.folder / WORK, base=self.folder)
         except OSError as problem:
-            raise AgentError(f"cannot write {self.folder} ({problem.strerror or problem})") from None
+            raise AgentError(
+                f"cannot write {self.folder} ({problem.strerror or problem}): name another with --folder"
+            ) from None
         with self._served() as served:
 
             def fit(task: MapTask) -> MapTask:

@@ -141,7 +141,7 @@ class _Kernel:
             return None
         told = reply["content"].get("user_expressions", {}).get("outcome", {})
         if told.get("status") != "ok":
-            raise AgentError(f"the kernel could not run the task: {told.get('ename')}: {told.get('evalue')}")
+            raise AgentError(f"the kernel could not run the task, try again: {told.get('ename')}: {told.get('evalue')}")
         return msgspec.json.decode(ast.literal_eval(told["data"]["text/plain"]), type=Outcome)
 
     def close(self) -> None:

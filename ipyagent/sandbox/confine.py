@@ -23,6 +23,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 MINIMUM = 6
@@ -459,8 +460,8 @@ def spawn(command: Sequence[str], confinement: Confinement, **popen: Any) -> sub
         try:
             listener = confinement.enter()
             if listener >= 0:
-                name = "ipyagent-sandbox-calls"
-                threads.append(threading.Thread(target=confinement.supervise, args=(listener,), name=name, daemon=True))
+                supervise = partial(confinement.supervise, listener)
+                threads.append(threading.Thread(target=supervise, name="ipyagent-sandbox-calls", daemon=True))
             made.append(subprocess.Popen(command, **popen))
         except BaseException as problem:  # noqa: BLE001 -- raised again below, on the caller's thread
             failed.append(problem)

@@ -20,11 +20,16 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ipyagent {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     demo = commands.add_parser("demo", help="run the quickstart with the practice model: no key, no network")
-    demo.add_argument("--folder", type=Path, default=Path("ipyagent-demo"), help="where to run it (%(default)s)")
-    demo.add_argument("--lab", action=argparse.BooleanOptionalAction, default=None, help="open it in JupyterLab after")
+    demo.add_argument("--folder", type=Path, default=Path("ipyagent-demo"), help="folder to run it in (%(default)s)")
+    demo.add_argument(
+        "--lab", action=argparse.BooleanOptionalAction, default=None, help="open it in JupyterLab afterwards"
+    )
     practice = commands.add_parser("practice", help="serve the practice model, to connect to")
-    practice.add_argument("--port", type=int, default=8765, help="where it listens, 0 for any free port (%(default)s)")
-    for name, text in (("sessions", "list the sessions of this folder's project"), ("doctor", "check what is needed")):
+    practice.add_argument("--port", type=int, default=8765, help="port to listen on; 0: any free one (%(default)s)")
+    for name, text in (
+        ("sessions", "list the sessions of this folder's project"),
+        ("doctor", "check that everything is set up"),
+    ):
         commands.add_parser(name, help=text)
     from ipyagent.commands import dream
     from ipyagent.eval import command as evaluation
@@ -87,7 +92,7 @@ def _tell(command: str) -> int:
     try:
         Path.cwd()
     except OSError:
-        raise AgentError("the folder of this shell is gone: go to one that is there (cd)") from None
+        raise AgentError("the current folder no longer exists: change to another one (cd)") from None
     wrong = wrong_in(os.environ) if command == "doctor" else {}  # it tells of them and looks at the rest
     agent = Agent(settings=IPyAgent({name: text for name, text in os.environ.items() if name not in wrong}))
     try:

@@ -48,10 +48,12 @@ class IPyAgent(Configurable):
     small_model = Unicode(
         "", help="Model for small jobs; empty: the cheapest of the family, or `model` where the server lacks it."
     ).tag(config=True)
-    base_url = Unicode("", help="Messages API server without /v1; empty: ANTHROPIC_BASE_URL.").tag(config=True)
-    provider = Enum(("anthropic", "bedrock", "vertex"), "anthropic", help="Which of the SDK's clients to use.").tag(
+    base_url = Unicode("", help="Address of a Messages API server, without /v1; empty: ANTHROPIC_BASE_URL.").tag(
         config=True
     )
+    provider = Enum(
+        ("anthropic", "bedrock", "vertex"), "anthropic", help="Which client of the Anthropic SDK to use."
+    ).tag(config=True)
     effort = Enum(
         ("", "low", "medium", "high", "xhigh", "max"), "", help="Reasoning effort; empty: the model's default."
     ).tag(config=True)
@@ -63,16 +65,16 @@ class IPyAgent(Configurable):
         help="Tools that the provider runs: web_search ($10 for 1,000 searches) and web_fetch, by name or as "
         '{"name": "web_search", "max_uses": 3, "allowed_domains": ["example.org"]}; empty: none.'
     ).tag(config=True)
-    max_turns = Int(50, min=1, help="Model calls in one request of the user before it ends as `limit`.").tag(
-        config=True
-    )
+    max_turns = Int(50, min=1, help="Most model calls in one request; then it ends as `limit`.").tag(config=True)
     max_output = Int(0, min=0, help="Largest reply in tokens; 0: the model's own largest, at most 32,000.").tag(
         config=True
     )
     max_cost = Float(
-        0.0, min=0.0, help="US dollars for one request before it pauses with a question; 0: no limit."
+        0.0, min=0.0, help="US dollars that one request may cost before it pauses and asks you; 0: no limit."
     ).tag(config=True)
-    max_cost_per_day = Float(0.0, min=0.0, help="US dollars a day over all sessions; 0: no limit.").tag(config=True)
+    max_cost_per_day = Float(
+        0.0, min=0.0, help="US dollars that all sessions together may cost a day; 0: no limit."
+    ).tag(config=True)
     price = Dict(
         value_trait=List(Float(min=0.0), minlen=2, maxlen=4), key_trait=Unicode(),
         help="US dollars a million tokens, by a model's name: in and out, and of cache reads and writes where they "
@@ -91,64 +93,68 @@ class IPyAgent(Configurable):
         help="How a turn is shown while it runs: a widget, or static output rewritten each second (auto: in Colab).",
     ).tag(config=True)
     window = Int(
-        0, min=0, help="Context window in tokens; 0: as the server says, else as known of the model, else 200,000."
+        0,
+        min=0,
+        help="Context window in tokens; 0: what the server says, else what is known of the model, else 200,000.",
     ).tag(config=True)
     auto_compact_percent = Int(
         0, min=0, max=100, help="Lower the auto-compact threshold to this percentage of the window; 0: the default."
     ).tag(config=True)
-    reserve_tokens = Int(20_000, min=0, help="Window kept free for the summary that saves the session.").tag(
-        config=True
-    )
+    reserve_tokens = Int(20_000, min=0, help="Tokens of the window kept free for a summary.").tag(config=True)
     auto_buffer = Int(13_000, min=0, help="Tokens from the effective window down to the auto-compact threshold.").tag(
         config=True
     )
     warning_buffer = Int(
         20_000, min=0, help="Tokens from the auto-compact threshold down to the warning threshold."
     ).tag(config=True)
-    error_buffer = Int(
-        20_000, min=0, help="Tokens from the auto-compact threshold down to the error threshold."
-    ).tag(config=True)
+    error_buffer = Int(20_000, min=0, help="Tokens from the auto-compact threshold down to the error threshold.").tag(
+        config=True
+    )
     block_buffer = Int(3_000, min=0, help="Tokens from the effective window down to the hard limit.").tag(config=True)
     prompt_cache = Bool(True, help="Put cache breakpoints on requests.").tag(config=True)
     cache_ttl = Enum(("5m", "1h"), "5m", help="How long the provider keeps a cached prefix.").tag(config=True)
-    thinking = Bool(True, help="Let models think that can.").tag(config=True)
-    max_retries = Int(4, min=0, help="Times a busy, failing or unreachable server is tried again.").tag(config=True)
+    thinking = Bool(True, help="Let models think if they can.").tag(config=True)
+    max_retries = Int(
+        4, min=0, help="How often a request is retried when the server is busy, failing or unreachable."
+    ).tag(config=True)
     max_retry_wait = Float(60.0, min=0.0, help="Longest wait in seconds before a retry, whatever the server says.").tag(
         config=True
     )
     request_timeout = Float(
         600.0, min=0.1, help="Seconds of silence from the server before a request counts as lost."
     ).tag(config=True)
-    tool_output_chars = Int(25_000, min=500, help="Characters of one tool result that reach the model.").tag(
+    tool_output_chars = Int(25_000, min=500, help="Most characters of one tool result that reach the model.").tag(
         config=True
     )
-    live_output_chars = Int(200_000, min=1_000, help="Characters of output of one tool call shown live.").tag(
+    live_output_chars = Int(200_000, min=1_000, help="Most characters of one tool call's output shown live.").tag(
         config=True
     )
     shell_timeout = Int(120, min=1, help="Seconds a shell command may run unless the call says otherwise.").tag(
         config=True
     )
     redact_secrets = Bool(
-        True, help="Take what looks like a secret out of results, attachments and messages before the model gets them."
+        True, help="Mask what looks like a secret in results, attachments and messages before the model gets them."
     ).tag(config=True)
-    allowed_folders = List(Unicode(), help="Further folders that may be read without a question.").tag(config=True)
+    allowed_folders = List(Unicode(), help="More folders that the agent may read without asking.").tag(config=True)
     engine = Enum(
         ("client", "server", "auto"),
         "client",
-        help="Who compacts: client (ours), server (the provider's, where it has it), auto (the server's if any).",
+        help="Who compacts the context: client (ipyagent), server (the provider), auto (the provider if it can).",
     ).tag(config=True)
     layer_store_results = Bool(True, help="Keep large tool results in files, with a preview in the context.").tag(
         config=True
     )
-    layer_clear_results = Bool(
-        True, help="Clear old results of re-creatable tools (tool-result clearing)."
-    ).tag(config=True)
+    layer_clear_results = Bool(True, help="Clear old results of tools that can run again (tool-result clearing).").tag(
+        config=True
+    )
     layer_server_edits = Bool(True, help="Let the provider clear old tool results where it can.").tag(config=True)
     layer_collapse = Bool(False, help="Replace finished sub-tasks by short summaries near the window's end.").tag(
         config=True
     )
     layer_notes = Bool(True, help="Keep session notes in the background and use them as the summary.").tag(config=True)
-    layer_server_compaction = Bool(True, help="Let the provider compact where `engine` says so.").tag(config=True)
+    layer_server_compaction = Bool(True, help="Let the provider compact the context if `engine` says so.").tag(
+        config=True
+    )
     layer_summarize = Bool(True, help="Summarise the conversation at the auto-compact threshold.").tag(config=True)
     layer_reactive = Bool(True, help="Compact and try once more when the server says the prompt is too long.").tag(
         config=True
@@ -156,19 +162,23 @@ class IPyAgent(Configurable):
     store_chars = Int(
         25_000,
         min=200,
-        help="Size from which a tool result is kept in a file, in characters of English prose (2.9 a token).",
+        help="Size from which a tool result is kept in a file, in characters of English prose (2.9 per token).",
     ).tag(config=True)
     store_message_chars = Int(
-        200_000, min=200, help="Size of all results of one message together, counted as `store_chars` is."
+        200_000, min=200, help="The same for all results of one message together, counted like `store_chars`."
     ).tag(config=True)
     whole_chars = Int(
-        4_000_000, min=1_000, help="Characters kept of one stored result; what is longer is cut in the middle."
+        4_000_000, min=1_000, help="Most characters kept of one stored result; longer ones are cut in the middle."
     ).tag(config=True)
-    live_objects = Int(20, min=0, help="Newest objects of stored results kept alive under `_agent`.").tag(config=True)
-    live_objects_mb = Int(1_000, min=0, help="Megabytes of all objects kept alive under `_agent`.").tag(config=True)
-    preview_chars = Int(
-        2_000, min=100, help="Size of a stored result's preview, counted as `store_chars` is."
-    ).tag(config=True)
+    live_objects = Int(20, min=0, help="Most objects of stored results that stay available under `_agent`.").tag(
+        config=True
+    )
+    live_objects_mb = Int(1_000, min=0, help="Most megabytes of objects that stay available under `_agent`.").tag(
+        config=True
+    )
+    preview_chars = Int(2_000, min=100, help="Size of a stored result's preview, counted like `store_chars`.").tag(
+        config=True
+    )
     clear_policy = Enum(
         ("economic", "every_turn"), "economic", help="Clear old tool results when it pays, or before every request."
     ).tag(config=True)
@@ -179,23 +189,31 @@ class IPyAgent(Configurable):
     )
     clear_idle_keep = Int(5, min=1, help="Newest tool results kept when the cache is cold.").tag(config=True)
     server_clear_trigger = Int(180_000, min=0, help="Input tokens at which the server clears results.").tag(config=True)
-    server_clear_at_least = Int(140_000, min=0, help="Tokens the server clears at least.").tag(config=True)
-    notes_start = Int(10_000, min=100, help="Tokens of conversation at which session notes are first written.").tag(
+    server_clear_at_least = Int(140_000, min=0, help="Fewest tokens that the server clears at once.").tag(config=True)
+    notes_start = Int(10_000, min=100, help="Tokens of conversation before session notes are first written.").tag(
         config=True
     )
-    notes_step = Int(5_000, min=100, help="Tokens after which session notes are brought up to date.").tag(config=True)
-    notes_calls = Int(3, min=0, help="Tool calls since the last notes that call for an update.").tag(config=True)
-    notes_section_tokens = Int(2_000, min=100, help="Largest section of the session notes.").tag(config=True)
-    notes_tokens = Int(12_000, min=500, help="Largest session notes in all.").tag(config=True)
-    keep_tokens = Int(10_000, min=0, help="Newest conversation kept verbatim behind notes, at least.").tag(config=True)
-    keep_messages = Int(5, min=0, help="Newest messages with text kept behind notes, at least.").tag(config=True)
-    keep_user_tokens = Int(
-        20_000, min=0, help="The user's own messages kept word for word beside a summary or notes, at most."
+    notes_step = Int(5_000, min=100, help="Tokens of conversation between two updates of the session notes.").tag(
+        config=True
+    )
+    notes_calls = Int(3, min=0, help="Tool calls since the last notes before an update is due.").tag(config=True)
+    notes_section_tokens = Int(2_000, min=100, help="Most tokens in one section of the session notes.").tag(config=True)
+    notes_tokens = Int(12_000, min=500, help="Most tokens in all session notes.").tag(config=True)
+    keep_tokens = Int(
+        10_000, min=0, help="Fewest tokens of the newest conversation kept verbatim after the notes."
     ).tag(config=True)
-    keep_most_tokens = Int(40_000, min=0, help="Newest conversation kept behind notes, at most.").tag(config=True)
-    restore_files = Int(5, min=0, help="Recently read files put back after a compaction.").tag(config=True)
-    restore_file_tokens = Int(5_000, min=0, help="Tokens of one file put back.").tag(config=True)
-    restore_tokens = Int(50_000, min=0, help="Tokens of all files put back.").tag(config=True)
+    keep_messages = Int(5, min=0, help="Fewest messages with text kept verbatim after the notes.").tag(config=True)
+    keep_user_tokens = Int(
+        20_000, min=0, help="Most tokens of your own messages kept word for word beside a summary or notes."
+    ).tag(config=True)
+    keep_most_tokens = Int(
+        40_000, min=0, help="Most tokens of the newest conversation kept verbatim after the notes."
+    ).tag(config=True)
+    restore_files = Int(5, min=0, help="Most files, recently read, that are restored after a compaction.").tag(
+        config=True
+    )
+    restore_file_tokens = Int(5_000, min=0, help="Most tokens of one restored file.").tag(config=True)
+    restore_tokens = Int(50_000, min=0, help="Most tokens of all restored files.").tag(config=True)
     compact_failures = Int(3, min=1, help="Failures in a row after which automatic compaction stops.").tag(config=True)
     compact_thrash_turns = Int(3, min=0, help="Turns within which a second automatic compaction is refused.").tag(
         config=True
@@ -203,9 +221,7 @@ class IPyAgent(Configurable):
     collapse_percent = Int(90, min=1, max=100, help="Percent of the effective window at which sub-tasks collapse.").tag(
         config=True
     )
-    memory = Bool(True, help="Memory as a whole; off: nothing is loaded, recalled, extracted or dreamed.").tag(
-        config=True
-    )
+    memory = Bool(True, help="Use memory; off: nothing is loaded, recalled, extracted or tidied.").tag(config=True)
     memory_dir = Unicode("", help="Folder of the project memory; empty: .ipyagent/memory of the project.").tag(
         config=True
     )
@@ -213,34 +229,36 @@ class IPyAgent(Configurable):
     memory_guidelines = Unicode(
         "", help="Guidelines (a team's policy) that join the memory section: text, or the path of a .md or .txt file."
     ).tag(config=True)
-    recall = Bool(True, help="Look for memories that fit each request.").tag(config=True)
+    recall = Bool(True, help="Recall the memories that fit each request.").tag(config=True)
     recall_when = Enum(
         ("beside", "before"),
         "beside",
-        help="beside: while the model works, shown at its next round; before: the request waits, 3 s at most.",
+        help="beside: while the model works, shown with its next call; before: the request waits, at most 3 s.",
     ).tag(config=True)
     recall_selector = Bool(True, help="Let the small model choose among candidates; off: full-text ranking alone.").tag(
         config=True
     )
-    recall_files = Int(5, min=0, help="Memories shown for one request, at most.").tag(config=True)
-    recall_bytes = Int(60_000, min=0, help="Bytes of memories shown in one session, at most.").tag(config=True)
+    recall_files = Int(5, min=0, help="Most memories shown for one request.").tag(config=True)
+    recall_bytes = Int(60_000, min=0, help="Most bytes of memories shown in one session.").tag(config=True)
     recall_selector_from = Int(
-        6, min=1, help="Memories, not shown yet, from which on the small model chooses; among fewer words alone do."
+        6, min=1, help="Memories not yet shown before the small model chooses; among fewer, full-text ranking does."
     ).tag(config=True)
     extraction = Bool(True, help="Save what is worth remembering in the background after a turn.").tag(config=True)
-    extract_every = Int(1, min=1, help="Turns from one extraction to the next.").tag(config=True)
-    extract_turns = Int(5, min=1, help="Model calls of one extraction, at most.").tag(config=True)
+    extract_every = Int(1, min=1, help="Turns between two extractions.").tag(config=True)
+    extract_turns = Int(5, min=1, help="Most model calls in one extraction.").tag(config=True)
     extract_words = Int(
-        150, min=0, help="New words of the user that call for an extraction, unless a cue does (0: every turn)."
+        150, min=0, help="New words from you that start an extraction if no cue does (0: every turn)."
     ).tag(config=True)
     extract_cues = List(
-        Unicode(), help="Further words of the user that call for an extraction at once, in any language."
+        Unicode(), help="More words, in any language, that start an extraction as soon as you use one."
     ).tag(config=True)
     extract_quiet_minutes = Float(
-        10.0, min=0.0, help="Minutes of silence after which what waits is looked through (0: never for that)."
+        10.0,
+        min=0.0,
+        help="Minutes without a request after which a waiting extraction runs (0: never for this reason).",
     ).tag(config=True)
     extract_end_seconds = Float(
-        10.0, min=0.0, help="Seconds that the end of the kernel waits for a last look at what the user said (0: none)."
+        10.0, min=0.0, help="Seconds that the kernel waits at its end for a last extraction (0: it does not wait)."
     ).tag(config=True)
     extract_from = Enum(
         ("cheapest", "conversation", "transcript"),
@@ -249,29 +267,35 @@ class IPyAgent(Configurable):
         "cheapest.",
     ).tag(config=True)
     extract_messages = Int(
-        40, min=2, help="Newest messages an extraction may draw on in the conversation; for more it reads a transcript."
+        40, min=2, help="Most messages that an extraction reads in the conversation; for more, it reads a transcript."
     ).tag(config=True)
-    extract_answer_chars = Int(600, min=40, help="Characters of an answer in a transcript.").tag(config=True)
-    extract_line_chars = Int(160, min=20, help="Characters of a call, and of its result, in a transcript.").tag(
-        config=True
-    )
-    extract_tokens = Int(20_000, min=500, help="Tokens of a transcript that are looked through at once.").tag(
+    extract_answer_chars = Int(
+        600, min=40, help="Most characters of one answer in the transcript that an extraction reads."
+    ).tag(config=True)
+    extract_line_chars = Int(
+        160, min=20, help="Most characters of one tool call, and of its result, in that transcript."
+    ).tag(config=True)
+    extract_tokens = Int(20_000, min=500, help="Most tokens of a transcript that one extraction reads.").tag(
         config=True
     )
     background_percent = Float(
-        15.0, min=0.0, max=100.0,
-        help="Share of the money that background work may take before an extraction waits for its last occasion.",
+        15.0,
+        min=0.0,
+        max=100.0,
+        help="Percent of the cost that background work may take before an extraction is put off to its last occasion.",
     ).tag(config=True)
     dreaming = Bool(True, help="Tidy the memory in the background, once a day at most.").tag(config=True)
-    dream_hours = Float(24.0, min=0.0, help="Hours from one tidying of the memory to the next.").tag(config=True)
-    dream_sessions = Int(5, min=1, help="Sessions touched since the last tidying that call for one.").tag(config=True)
+    dream_hours = Float(24.0, min=0.0, help="Hours between two dreams, which tidy the memory.").tag(config=True)
+    dream_sessions = Int(5, min=1, help="Sessions used since the last dream before the next one is due.").tag(
+        config=True
+    )
     instructions = Bool(True, help="Load instruction files (AGENTS.md, CLAUDE.md, AGENT.md, rules).").tag(config=True)
     skills = Bool(True, help="Offer skills (folders with a SKILL.md) to the model.").tag(config=True)
     subagents = Bool(True, help="Let the model start sub-agents.").tag(config=True)
     subagents_at_once = Int(8, min=1, help="Sub-agents that work at the same time; more wait for their turn.").tag(
         config=True
     )
-    subagent_turns = Int(30, min=1, help="Model calls of one sub-agent, at most.").tag(config=True)
+    subagent_turns = Int(30, min=1, help="Most model calls of one sub-agent.").tag(config=True)
     subagent_silence = Float(
         900.0, min=0.0, help="Seconds without a sign of work after which a sub-agent is stopped (0: never)."
     ).tag(config=True)
@@ -283,7 +307,7 @@ class IPyAgent(Configurable):
     child_turns = _old_name("subagent_turns")
     child_silence = _old_name("subagent_silence")
     child_progress = _old_name("subagent_progress")
-    messages = Bool(True, help="Let agents write to one another: sub-agents, and sessions of one project.").tag(
+    messages = Bool(True, help="Let sub-agents, and sessions of one project, send one another messages.").tag(
         config=True
     )
     plan_wait = Float(600.0, min=0.1, help="Seconds a sub-agent waits for the answer to its plan.").tag(config=True)
@@ -291,18 +315,17 @@ class IPyAgent(Configurable):
     mcp_timeout = Float(60.0, min=0.1, help="Seconds an MCP server may be silent in a call.").tag(config=True)
     mcp_startup_timeout = Float(60.0, min=0.1, help="Seconds an MCP server may take to start.").tag(config=True)
     mcp_wait = Float(15.0, min=0.0, help="Seconds a request waits for MCP servers that start.").tag(config=True)
-    mcp_inline_tools = Int(20, min=0, help="MCP tools listed to the model; with more they are found by a search.").tag(
-        config=True
-    )
+    mcp_inline_tools = Int(
+        20, min=0, help="Most MCP tools listed to the model; if there are more, it searches for them."
+    ).tag(config=True)
     mcp_inline_percent = Float(
-        5.0, min=0.0, help="Percent of the window that schemas of MCP tools may take before they are searched for."
+        5.0, min=0.0, help="Percent of the window that MCP tools may take before the model searches for them instead."
     ).tag(config=True)
     without = List(
-        Unicode(), help="Parts of the agent to leave out, by name: memory, skills, subagents, shell, …, and of others."
+        Unicode(),
+        help="Parts of the agent to leave out, by name: memory, skills, subagents, shell, …, or another package's.",
     ).tag(config=True)
-    trust_all = Bool(False, help="Load what any folder holds without asking (tests, containers).").tag(
-        config=True
-    )
+    trust_all = Bool(False, help="Trust every folder without asking (for tests and containers).").tag(config=True)
 
     def __init__(self, environ: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         known = [*setting_names(), "parent", "config"]
@@ -415,7 +438,8 @@ class IPyAgent(Configurable):
 
 RENAMED: Mapping[str, str] = {
     name: trait.metadata["renamed"]
-    for name, trait in IPyAgent.class_traits(config=True).items() if "renamed" in trait.metadata
+    for name, trait in IPyAgent.class_traits(config=True).items()
+    if "renamed" in trait.metadata
 }
 """New names by the old ones that settings had in the release before."""
 

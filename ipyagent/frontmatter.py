@@ -53,7 +53,7 @@ class Headed(msgspec.Struct, frozen=True):
     body: str
     problems: tuple[str, ...] = ()
     dotted: bool = False
-    """Whether the header is closed by "...", as YAML allows and other readers do not."""
+    """Whether the frontmatter is closed by "...", as YAML allows and other readers do not."""
 
 
 def read_headed(data: bytes, *, part: bool = False) -> Headed:
@@ -62,16 +62,18 @@ def read_headed(data: bytes, *, part: bool = False) -> Headed:
     lines = text.split("\n")
     start = next((at for at, line in enumerate(lines) if line.strip()), 0)
     if lines[start].rstrip() != MARK:
-        return Headed({}, text, (*problems, 'no header: the first line is not "---"'))
+        return Headed({}, text, (*problems, 'no frontmatter: the first line is not "---"'))
     if start:
-        problems.append(f"line {start + 1}: the header should be the first line")
+        problems.append(f"line {start + 1}: the frontmatter should begin on the first line")
     end = next((at for at in range(start + 1, len(lines)) if lines[at].rstrip() in (MARK, "...")), 0)
     if not end:
         where = f"in the first {len(lines)} lines" if part else "anywhere"
-        return Headed({}, text, (*problems, f'line {start + 1}: the header has no closing "---" {where}'))
+        return Headed({}, text, (*problems, f'line {start + 1}: the frontmatter has no closing "---" {where}'))
     body = "\n".join(lines[end + 1 :])
     if sum(map(len, lines[start + 1 : end])) > MOST_HEADER:
-        return Headed({}, body, (*problems, f"the header is longer than {MOST_HEADER:,} characters and is not read"))
+        return Headed(
+            {}, body, (*problems, f"the frontmatter is longer than {MOST_HEADER:,} characters and is not read")
+        )
     fields = _quick(lines[start + 1 : end])
     if fields is None:
         fields, found = _parsed(lines[start + 1 : end], start + 2)
@@ -182,9 +184,9 @@ def _built(text: str, first: int) -> tuple[dict[str, Any], list[str]]:
     try:
         value = _handler().load(text, first=first, problems=problems)
     except _Unread as problem:
-        return {}, [*problems, f"{problem}; the header is not read"]
+        return {}, [*problems, f"{problem}; the frontmatter is not read"]
     if value is not None and not isinstance(value, dict):
-        return {}, [*problems, f"line {first}: the header is no list of `key: value` lines"]
+        return {}, [*problems, f"line {first}: the frontmatter is not a list of `key: value` lines"]
     return value or {}, problems
 
 
@@ -297,9 +299,9 @@ def read_text(path: Path) -> tuple[str, str]:
     text = decoder.decode(data[:most], final=len(data) <= most).removeprefix("\ufeff")
     odd = text.count("\ufffd")
     if odd > ODD_BYTES * len(text):
-        return "", "is no UTF-8 text and was not loaded"
+        return "", "is not UTF-8 text and was not loaded"
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    problems = ["holds bytes that are no UTF-8"] if odd else []
+    problems = ["holds bytes that are not UTF-8"] if odd else []
     bare = without_hidden(text)
     if bare != text:
         problems.append(f"holds {len(text) - len(bare)} invisible characters, which were taken out")

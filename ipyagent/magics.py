@@ -237,7 +237,7 @@ class Magics(Extension):
         if recording is None and chosen.replay:
             self._show_notices(agent)
             raise UsageError("--replay: nothing is recorded for this cell as it is now (it is new, was changed, or "
-                             "did not finish); without --replay the model is asked")  # fmt: skip
+                             "did not finish); leave out --replay to ask the model")  # fmt: skip
         if recording is not None and way == "answer":
             self._answer(agent, recording)
             return None

@@ -268,7 +268,7 @@ class Project:
             raise AgentError(f"{self.folder} is a link to {goal}, which is no folder; make that, or remove the link")
         if not self.trusted:
             raise AgentError(
-                f"{self.folder} is a link that leads to {goal}; remove it, or say %agent trust if it is yours"
+                f"{self.folder} is a link that leads to {goal}; remove it, or run %agent trust if it is yours"
             )
 
     def _make_folders(self) -> None:

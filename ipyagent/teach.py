@@ -111,7 +111,7 @@ def chart(what: str = "context", *, agent: Agent | None = None) -> Chart:
         usages = [event.usage for event in session.journal.read() if isinstance(event, UsageReported)]
         model = session.info.model
         return charts.cache_chart(usages, rates_of(model), LESSON_MODEL if model == "practice" else model)
-    raise UsageError(f"chart draws {', '.join(CHARTS)}, not {what!r}")
+    raise UsageError(f"a chart is one of {', '.join(CHARTS)}, not {what!r}")
 
 
 def compare(layer: str = "", *, agent: Agent | None = None) -> Chart:
@@ -123,12 +123,12 @@ def compare(layer: str = "", *, agent: Agent | None = None) -> Chart:
     from ipyagent.ui.charts import compare_chart
 
     if layer and layer not in LAYERS:
-        raise UsageError(f"compare knows {', '.join(LAYERS)}, not {layer!r}")
+        raise UsageError(f"the layer is one of {', '.join(LAYERS)}, not {layer!r}")
     session = _session(_agent(agent))
     events = list(session.journal.read())
     decided = [event for event in events if (_layer(event) == layer if layer else _layer(event))]
     if not decided:
-        raise UsageError(f"{layer or 'no layer'} has not acted in this session")
+        raise UsageError(f"{layer or 'no layer'} has not acted in this session: run a lesson of it first")
     made = decided[-1]
     before, after = _around(session, events, made)
     return compare_chart(TITLES[_layer(made)], before, after, _price(session, events, made, before, after))
@@ -194,7 +194,7 @@ def _price(
     following = [event.usage for event in events if isinstance(event, UsageReported) and event.id > made.id]
     if following:
         again = following[0].cache_write
-        told.insert(0, f"The next request wrote {again:,} tokens to the cache anew: ${again * rates.write:.4f}.")
+        told.insert(0, f"The next request wrote {again:,} tokens to the cache again: ${again * rates.write:.4f}.")
     return told
 
 
@@ -221,5 +221,5 @@ def _agent(agent: Agent | None) -> Agent:
 
 def _session(agent: Agent) -> Session:
     if agent.session is None:
-        raise UsageError("there is nothing to draw yet: no request in this session")
+        raise UsageError("there is nothing to draw yet: run a %%agent cell first")
     return agent.session

@@ -97,7 +97,7 @@ def _new_key(user: Path) -> bytes:
         Path(path).unlink(missing_ok=True)
     key = read_small(user / KEY, _KEY_BYTES)
     if not key or len(key) < _KEY_BYTES:
-        raise OSError(f"{user / KEY} is no key: remove it")
+        raise OSError(f"{user / KEY} is not a key: remove it")
     return key
 
 

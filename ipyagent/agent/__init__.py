@@ -182,7 +182,7 @@ class Agent:
             self.notices += part.trusted_now()
         self.sessions.told_trust, self._trusted_here = off, not off
         if self.session is not None:
-            self.bench.head.renew(self.session, "the project is not trusted any more" if off else TRUSTED)
+            self.bench.head.renew(self.session, "the project is no longer trusted" if off else TRUSTED)
 
     def _tell_trust(self) -> None:
         """Once: that nothing of the project was loaded, and what to do; of a trusted one, which words for notes are
@@ -389,7 +389,7 @@ class Agent:
         if self._running is not None:
             raise UsageError("a turn is running in this kernel already; wait for it, or %agent stop")
         if self._outlived is not None and not self._outlived.ended:
-            raise UsageError("the stopped turn has not ended yet; wait for it, or begin another session: %agent new")
+            raise UsageError("the stopped turn has not ended yet; wait for it, or start another with %agent new")
 
     @property
     def busy(self) -> bool:

@@ -226,7 +226,7 @@ class CellReplay:
             data["message"] = message[:300]
         self._session.record(PartEvent(part=REPLAY, kind="cell", data=data))
         if left:
-            own.record(PartEvent(part=REPLAY, kind="left", why=f"Not done again: {'; '.join(left[:MOST_TOLD])}"))
+            own.record(PartEvent(part=REPLAY, kind="left", why=f"Not repeated: {'; '.join(left[:MOST_TOLD])}"))
         if status == "finished":
             own.record(PartEvent(part=REPLAY, kind="cell", why=self._words()))
 

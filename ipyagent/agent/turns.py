@@ -1,5 +1,5 @@
 """One request worked through on the agent thread: what the model gets with it, the loop, what follows
-behind the turn. A request that is stopped before it began keeps its words."""
+behind the turn. A request that is stopped before it started keeps its words."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TurnRunner:
         async with AsyncExitStack() as around:
             try:
                 said = await self._ready(turn, asked, around)
-            except asyncio.CancelledError:  # stopped before it began: the words are kept all the same
+            except asyncio.CancelledError:  # stopped before it started: the words are kept all the same
                 plain = ({"type": "text", "text": asked.text},)
                 session.record(_said(asked, plain))
                 ended = await end_turn(session, TurnEnded(status="stopped", message="stopped"))

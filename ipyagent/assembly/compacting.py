@@ -241,7 +241,7 @@ class CompactCommand:
         after = session.view.tokens_after(made)
         if after is None:
             raise CompactionFailed(
-                f"{words} cannot be taken out now: the newest turn was stopped between a tool call and its answer; "
+                f"{words} cannot be removed now: the newest turn was stopped between a tool call and its answer; "
                 "send the agent a message first"
             )
         if wanted.dry_run:
@@ -251,7 +251,7 @@ class CompactCommand:
         session.record(msgspec.structs.replace(made, saved=max(0, before - after)))
         after = session.view.count().tokens
         longer = " (the line in its place is longer than what went)" if after > before else ""
-        return f"took out {words}: {before:,} → {after:,} tokens{longer}, no model call; %compact --undo takes it back"
+        return f"took out {words}: {before:,} → {after:,} tokens{longer}, no model call; undo with %compact --undo"
 
     async def _undo(self, session: Session, wanted: CompactOptions, main: MainThreadExecutor) -> str:
         event = session.view.undoable
@@ -296,7 +296,7 @@ def _check_in(session: Session, start: int, upto: int) -> None:
     """Raise CompactionFailed when none of the turns is in the conversation any more."""
     if all(turn.out for turn in session.history.turns[start - 1 : upto]):
         words = f"turn {start} was" if start == upto else f"turns {start} to {upto} were"
-        raise CompactionFailed(f"{words} taken out before; %context --turns lists the turns")
+        raise CompactionFailed(f"{words} removed before; %context --turns lists the turns")
 
 
 class _Watcher(NullSurface):
@@ -335,7 +335,7 @@ def _told(session: Session, seen: _Watcher, made: Compacted) -> str:
     ]
     request = " and your newest request" if session.history.request is not None else ""
     stayed = [f"system prompt, tools{request}", *made.restored]
-    lines.append(f"still there: {', '.join(stayed)}; %compact --undo takes it back")
+    lines.append(f"still there: {', '.join(stayed)}; undo with %compact --undo")
     notes = [event.words for event in seen.events if isinstance(event, LayerDecision) and "whole turns" in event.words]
     return "\n".join([lines[0] + "".join(f"; {note}" for note in notes), lines[1]])
 

@@ -194,7 +194,7 @@ class Sessions:
         return self.current
 
     def fork(self, name: str = "", *, label: str = "") -> Session:
-        """Go on in a copy of the current session, or of the stored one of that id; the original stays as it is.
+        """Go on in a copy of the current session, or of the stored one of that id; the original is unchanged.
         `label` names the copy, see `resume`. Raises UsageError, TrustError, JournalError."""
         self._check_label(label)
         mine = self.current.journal.session if self.current is not None else ""
@@ -312,7 +312,7 @@ class Sessions:
             session, problems = Session.fork(
                 folder, self.project.sessions, self.started(folder.name), folded=self._folded
             )
-            self._notice(f"session {folder.name} {why}: going on in a copy of it")
+            self._notice(f"session {folder.name} {why}: continuing in a copy of it")
         self.leave()
         for found in problems[:SHOWN_PROBLEMS]:
             self._notice(str(found))

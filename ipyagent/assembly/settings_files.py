@@ -22,30 +22,30 @@ NAME = "config.toml"
 MOST_BYTES = 100_000
 MOST_LINES = 5
 """Lines about one file that are shown."""
-_ELSEWHERE = "a project cannot choose where requests and keys go"
-_RIGHTS = "rights are yours to give"
+_ELSEWHERE = "a project cannot change the server"
+_RIGHTS = "a project cannot change permissions"
 _MEMORY = "a project cannot move memory"
-_MONEY = "a project cannot spend more for you"
+_MONEY = "a project cannot change spending limits"
 NOT_FOR_PROJECTS: Mapping[str, str] = {
     "base_url": _ELSEWHERE,
     "provider": _ELSEWHERE,
     "mode": _RIGHTS,
     "allowed_folders": _RIGHTS,
     "trust_all": _RIGHTS,
-    "server_tools": "a project cannot have what you ask sent to a search",
-    "redact_secrets": "a project cannot have your secrets sent",
-    "project": "a project cannot say where it is",
+    "server_tools": "a project cannot turn on the provider's searches",
+    "redact_secrets": "a project cannot turn off the masking of secrets",
+    "project": "a project cannot choose its own folder",
     "memory_dir": _MEMORY,
     "memory_per_worktree": _MEMORY,
     "max_cost": _MONEY,
     "max_cost_per_day": _MONEY,
-    "price": "a project cannot say what you pay",
+    "price": "a project cannot set prices",
     "max_turns": _MONEY,
     "rerun": _MONEY,
     "subagents_at_once": _MONEY,
     "subagent_turns": _MONEY,
     "subagent_progress": _MONEY,
-    "without": "a project cannot bring back what you left out",
+    "without": "a project cannot change which parts you leave out",
 }
 """Settings that a project's file may not say, and why."""
 ONLY_OFF = frozenset((
@@ -114,14 +114,14 @@ class SettingsFiles:
         """Why a project may not say this; "" when it may."""
         where = f"set it in {self._project.user / NAME} or with %config IPyAgent.{name}"
         if name in NOT_FOR_PROJECTS:
-            return f"{name} is left out, {NOT_FOR_PROJECTS[name]}; {where}"
+            return f"{name} is ignored: {NOT_FOR_PROJECTS[name]}; {where}"
         if name in ONLY_OFF:
-            return f"{name} is left out, a project can only turn it off; {where}" if value is not False else ""
+            return f"{name} is ignored: a project can only turn it off; {where}" if value is not False else ""
         if name in ("model", "small_model") and str(value).strip().lower().startswith("local:"):
-            return f"{name} is left out, a project cannot choose a model file to load; {where}"
+            return f"{name} is ignored: a project cannot choose a model file; {where}"
         if name == "memory_guidelines" and names_file(str(value)) and not _is_inside(str(value)):
-            return f"{name} is left out, a project's guidelines lie in the project; {where}"
-        return "" if name in FOR_PROJECTS else f"{name} is left out, it is not a project's to say; {where}"
+            return f"{name} is ignored: a project's guidelines must be in the project; {where}"
+        return "" if name in FOR_PROJECTS else f"{name} is ignored: a project cannot set it; {where}"
 
 
 def _is_inside(path: str) -> bool:
@@ -135,7 +135,7 @@ def read_settings(path: Path) -> tuple[dict[str, Any], str]:
     source = path if not path.is_symlink() else path.resolve()
     data = read_small(source, MOST_BYTES + 1)
     if data is None:
-        return {}, "is no file that can be read" if path.exists() else ""
+        return {}, "is not a readable file" if path.exists() else ""
     if len(data) > MOST_BYTES:
         return {}, f"is larger than {MOST_BYTES:,} bytes and was not read"
     try:

@@ -38,6 +38,7 @@ from ipyagent.reports.timeline import SOURCES, Shares
 
 # ---- A look at what a layer would decide: no file is written, no hook called and no model asked.
 
+
 class _Asks(Exception):
     """The layer has come to where it asks the model."""
 
@@ -389,7 +390,9 @@ def usage_of(session: Session, order: ForkOrder) -> Usage:
     new, once = min(rest, prompt), order.permit is None or order.enough is not None
     written = new + said if order.by_server or not once else 0  # one request marks nothing for others to read
     return Usage(
-        input=0 if written else new + said, cache_read=prompt - new, cache_write=written,
+        input=0 if written else new + said,
+        cache_read=prompt - new,
+        cache_write=written,
         cache_write_1h=written if ttl == "1h" else 0,
     )
 
@@ -506,14 +509,16 @@ def next_lines(stepped: LayerStepResult) -> list[str]:
     lines = [f"passed over: {'; '.join(over)}"] if over else []
     following = stepped.following
     if stepped.step is not None and not stepped.step.done:
-        lines.append("nothing was done; %compact --step does it")
+        lines.append("nothing was done; run it with %compact --step")
     elif following is None:
         lines.append(f"next: {NOTHING}")
     else:
         call = "one model call" if following.calls else "no model call"
-        lines.append(f"next: {name_of(following.layer)} ({call}); %compact --step does it, --step --dry-run shows it")
+        lines.append(
+            f"next: {name_of(following.layer)} ({call}); run it with %compact --step, preview it with --step --dry-run"
+        )
     if stepped.step is not None and stepped.step.done:
-        lines.append("%compact --undo takes this step back")
+        lines.append("undo this step with %compact --undo")
     return lines
 
 

@@ -39,14 +39,14 @@ class TurnUndone(NamedTuple):
         lines += [f"{'removed' if path in self.removed else 'put back'} {path}" for path in self.restored]
         lines += [f"{conflict}." for conflict in self.conflicts]
         if self.turn and not (self.restored or self.conflicts):
-            lines.append("nothing to put back")
+            lines.append("nothing to restore")
         if self.rebound:
             lines.append(f"variables that it rebound stay as they are: {', '.join(self.rebound)}")
         return [*lines, NOT_COVERED] if self.ran else lines
 
 
 def undo_turn(session: Session | None, root: Path) -> TurnUndone:
-    """Take the newest turn's file changes back. Raises UsageError when there is nothing to put back."""
+    """Take the newest turn's file changes back. Raises UsageError when there is nothing to restore."""
     due = session.history.files.next if session is not None else None
     if session is None or due is None:
         more = f". {NOT_COVERED}" if session is not None and ran_in(session, 0, 0) else ""

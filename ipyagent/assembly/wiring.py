@@ -50,7 +50,7 @@ async def find_model(settings: IPyAgent, model: AnthropicModel) -> str:
     if not only:
         return ""
     settings.served[address] = only
-    return f"the server has one model, which answers: {only} (%agent model NAME names another)"
+    return f"using the server's only model: {only} (choose another with %agent model NAME)"
 
 
 def small_model_of(settings: IPyAgent) -> str:

@@ -53,7 +53,7 @@ def run_command(extension: Extension, line: str) -> AgentRequest | None:
     if rest.strip() and word in BARE:
         raise UsageError(f"%agent {word} takes nothing after it; a request goes into a %%agent cell")
     if word not in WHILE_BUSY and extension.agent_now.busy:  # said by code that the agent runs
-        raise UsageError(f"a turn is running: %agent {word} is for the user, after it has ended")
+        raise UsageError(f"a turn is running: %agent {word} works after it has ended")
     answer = command(extension, rest.strip())
     if word in REQUESTS:
         return AgentRequest(answer, rest.strip())
@@ -77,7 +77,7 @@ def _of_part(extension: Extension, command: Command, word: str, rest: str) -> No
     from ipyagent.commands.surface import is_live, run_panel
 
     if extension.agent_now.busy and not command.looks:
-        raise UsageError(f"a turn is running: %agent {word} is for the user, after it has ended")
+        raise UsageError(f"a turn is running: %agent {word} works after it has ended")
     opens = not rest and command.tab and getattr(extension.shell, "kernel", None) is not None and is_live(extension)
     if answer := run_panel(extension, command.tab) if opens else command.run(rest):
         extension.show(answer)
@@ -117,7 +117,7 @@ def _fork(extension: Extension, rest: str) -> str:
     """Continue in a copy of the session; LABEL names it for `resume`."""
     session = extension.agent_now.sessions.fork(label=rest)
     called = f" ({rest})" if rest else ""
-    return f"going on in a copy, {session.journal.session}{called}; the original stays as it is"
+    return f"continuing in a copy, {session.journal.session}{called}; the original is unchanged"
 
 
 def _stop(extension: Extension, rest: str) -> str:
@@ -159,7 +159,7 @@ def _hide(extension: Extension, rest: str) -> str:
 
 
 def _fix(extension: Extension, rest: str) -> str:
-    """Ask for the newest error to be fixed; words after it are added to the request."""
+    """Ask the agent to fix the newest error; WORDS are added to the request."""
 
     return fix_request(extension, rest)
 
@@ -174,7 +174,7 @@ def _export(extension: Extension, rest: str) -> str:
 
 
 def _cells(extension: Extension, rest: str) -> str:
-    """The agent's work of the session as ordinary cells: below this one, or in a new FILE.ipynb."""
+    """Write the agent's code of this session as ordinary cells: below this one, or to a new FILE.ipynb."""
     from ipyagent.commands.cells import run_cells
 
     return run_cells(extension, rest)
@@ -225,7 +225,7 @@ def _allow(extension: Extension, rest: str) -> str:
 
 
 def _context(extension: Extension, rest: str) -> str:
-    """What the model would be sent, and what it costs (the same as %context): --raw, --at N, --turns, --panel."""
+    """Show what is sent to the model and what it costs (same as %context): --raw, --at N, --turns, --panel."""
     from ipyagent.commands.context import read_words, report
 
     asked, agent = read_words(rest.split()), extension.agent_now
@@ -242,7 +242,7 @@ def _context(extension: Extension, rest: str) -> str:
 
 
 def _panel(extension: Extension, rest: str) -> str:
-    """Context, memory, skills, sub-agents and sessions in one place, live while a cell runs; a word opens that one."""
+    """Open the live panel of context, memory, skills, sub-agents and sessions; a word opens that tab."""
     from ipyagent.commands.surface import run_panel
 
     return run_panel(extension, OLD_NAMES.get(rest, rest))
@@ -293,14 +293,14 @@ def show_memory(extension: Extension, line: str, cell: str | None = None) -> str
 
 
 def _mcp(extension: Extension, rest: str) -> str:
-    """Outside (MCP) tools: list, add NAME COMMAND…|URL, remove, tools, restart, trust, doctor."""
+    """Manage MCP servers: list, add NAME COMMAND…|URL, remove, tools, restart, trust, doctor."""
     from ipyagent.commands.mcp import run_mcp
 
     return run_mcp(extension.agent_now, rest)
 
 
 def _subagents(extension: Extension, rest: str) -> str:
-    """The session's sub-agents: list, types, stop NAME."""
+    """List the session's sub-agents, list their types, or stop one."""
     from ipyagent.commands.subagents import run_children
 
     return run_children(extension.agent_now, rest)
@@ -356,7 +356,7 @@ def _doctor(extension: Extension, rest: str) -> str:
 
 
 def _help(extension: Extension, rest: str) -> str:
-    """This list."""
+    """Show this list."""
     lines = ["write a request below a line", f"  {USAGE}", "@name, @path, @cell:3, @out:3 in it attach things", ""]
     lines += [f"  %agent {name:<10} {each.about}" for name, each in commands_of(extension.agent_now).items()]
     return "\n".join(lines)
@@ -442,7 +442,7 @@ def fix_request(extension: Extension, rest: str) -> str:
     # What IPython and Python keep of the newest error that was shown; our own say what to do themselves.
     error = getattr(sys, "last_value", None)
     if not isinstance(error, BaseException) or isinstance(error, AgentError | KeyboardInterrupt | SystemExit):
-        raise UsageError("%agent fix takes the newest error of a cell, and there is none here")
+        raise UsageError("no cell has failed in this kernel, so %agent fix has nothing to fix")
     marks = extension.agent_now.marks
     if any(marks.hides(source) for source in cells_of(error)):
         raise UsageError(

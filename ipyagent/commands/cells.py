@@ -113,7 +113,7 @@ def _into_file(cells: list[dict[str, Any]], path: Path) -> str:
         with path.open("xb") as file:
             file.write(notebook.data)
     except FileExistsError:
-        raise UsageError(f"{path} exists and is not written over; give another name") from None
+        raise UsageError(f"{path} exists already; give another name") from None
     except OSError as problem:
         raise UsageError(f"cannot write {path} ({problem.strerror or problem}): name another file") from None
     return f"{_count(cells)} written to {path}"
@@ -264,7 +264,7 @@ def roll_back(agent: Agent, words: str) -> str:
         session.record(FilesRestored(paths=undone.restored, since=changes[0].id, upto=changes[-1].id))
     lines = undone_turn(session, agent.project.root, number, undone).lines()
     if turn.out:
-        return "\n".join([*lines, "it was taken out of the conversation before"])
+        return "\n".join([*lines, "it was removed from the conversation before"])
     try:
         return "\n".join([*lines, agent.compact(f"--snip {number}")])
     except AgentError as problem:

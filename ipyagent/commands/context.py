@@ -46,7 +46,7 @@ def document(events: Iterable[Event], suffix: str) -> str:
     kind = EXPORT_KINDS.get(suffix)
     if kind is None:
         raise UsageError(
-            f"a file's ending says its form: give it one of {', '.join(EXPORT_KINDS)}, .jsonl; not {suffix or 'none'}"
+            f"the file's ending sets its format: use one of {', '.join(EXPORT_KINDS)}, .jsonl; not {suffix or 'none'}"
         )
     turns: list[list[Event]] = [[]]
     for event in events:
@@ -263,7 +263,7 @@ def _notes_lines(session: Session) -> list[str]:
     written, path = session.history.notes, session.journal.folder / NOTES
     if written is None or not path.exists():
         return ["notes: being written"] if session.background.busy else []
-    now = ", being brought up to date" if session.background.busy else ""
+    now = ", being updated" if session.background.busy else ""
     turn = sum(each.first <= written.upto for each in session.history.turns)
     return [f"notes: {written.tokens:,} tokens, up to turn {turn}, in {path}{now}"]
 

@@ -96,7 +96,7 @@ def doctor(agent: Agent, shell: Any) -> tuple[str, bool]:
     """The lines, and whether everything needed is there."""
     found = examine(agent, shell)
     bad, notes = (sum(each.mark == mark for each in found) for mark in ("bad", "note"))
-    end = "Everything needed is there" if not bad else f"{counted(bad, 'thing')} to fix (✗)"
+    end = "Everything is set up" if not bad else f"{counted(bad, 'thing')} to fix (✗)"
     end += f"; {counted(notes, 'warning')} (!)" if notes else ""
     return "\n".join([*map(str, found), end]), not bad
 
@@ -109,7 +109,7 @@ def _versions(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     if os.name == "posix":
         yield DoctorFinding("ok", "ipyagent", words)
     else:
-        yield DoctorFinding("note", "ipyagent", words, "Linux and macOS are tried, this system is not")
+        yield DoctorFinding("note", "ipyagent", words, "tested on Linux and macOS, not on this system")
 
 
 def _packages(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
@@ -195,7 +195,7 @@ def _project(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     elif project.home_line() and (line := project.untrusted_line()):
         yield DoctorFinding("note", "project", line)
     elif project.carried():
-        mend = "look into .ipyagent/, then %agent trust"
+        mend = "look at .ipyagent/, then run %agent trust"
         yield DoctorFinding("note", "project", f"{project.root}, not trusted yet: what it brings is not loaded", mend)
     else:
         yield DoctorFinding("ok", "project", f"{project.root}, not trusted yet (%agent trust); it brings nothing")
@@ -220,7 +220,7 @@ def _disk(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
         free = shutil.disk_usage(there).free
         words = f"{folder}, {free / 1e9:,.1f} GB free"
         if free < BEGINNING:
-            yield DoctorFinding("bad", name, f"no space is left for {folder}", "free some, or use another folder")
+            yield DoctorFinding("bad", name, f"no space is left for {folder}", "free some space, or use another folder")
         else:
             yield (
                 DoctorFinding("note", name, words, "make room")
@@ -253,7 +253,7 @@ def _settings(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
         name = variable.removeprefix("IPYAGENT_").lower()
         if name not in known and (near := difflib.get_close_matches(name, known, n=1, cutoff=0.8)):
             mend = f"did you mean IPYAGENT_{near[0].upper()}?"
-            yield DoctorFinding("note", "settings", f"{variable} is no setting and is not read", mend)
+            yield DoctorFinding("note", "settings", f"{variable} is not a setting and is ignored", mend)
     # read into settings of their own: looking changes nothing
     tried = IPyAgent(environ={}, trust_all=agent.settings.trust_all)
     for problem in SettingsFiles(tried, agent.project).apply():

@@ -33,12 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `ipyagent dream`."""
     parser.add_argument("--project", type=Path, default=Path(), help="the project's folder (this one)")
     parser.add_argument("--model", default="", help="model for this dream; `practice` needs no key and no network")
-    parser.add_argument("--if-due", action="store_true", help="only if one is due: a day, and some sessions, later")
+    parser.add_argument(
+        "--if-due", action="store_true", help="only if one is due (a day and some sessions after the last)"
+    )
     parser.add_argument("--scope", choices=SCOPES, default=SCOPES[0], help="the project's memories, or the user's own")
     doing = parser.add_mutually_exclusive_group()
     doing.add_argument("--dry-run", action="store_true", help="show what it would do, change nothing")
     doing.add_argument("--accept", action="store_true", help="apply the dream that is waiting for approval")
-    doing.add_argument("--undo", action="store_true", help="take the last one back")
+    doing.add_argument("--undo", action="store_true", help="undo the last one")
 
 
 def run(chosen: argparse.Namespace) -> tuple[int, str]:
@@ -81,6 +83,7 @@ def _done(agent: Agent, chosen: Any) -> tuple[int, str]:
 # ---- What the user asks of dreams: `%memory dream` and the command line. A dream that the user wants runs behind
 # the same door as a turn, so that Stop and an interrupt end it.
 
+
 def dream_now(
     agent: Agent,
     *,
@@ -94,7 +97,7 @@ def dream_now(
     what a dream that waits would do; `undo`: take the last one back, or drop one that waits. Raises UsageError,
     AgentError, KeyboardInterrupt."""
     if undo + dry_run + accept > 1:
-        raise UsageError("--undo, --dry-run and --accept exclude one another")
+        raise UsageError("use only one of --undo, --dry-run and --accept")
     agent.check_free()
     store = agent.part(MemoryPart).memories.store(scope)
     if undo:
@@ -137,7 +140,7 @@ def _undone(agent: Agent, store: MemoryStore) -> str:
 def _accepted(agent: Agent, store: MemoryStore) -> str:
     waiting = waiting_in(store)
     if waiting is None:
-        raise UsageError(f"no dream waits for a yes; {command(store.scope)} dreams")
+        raise UsageError(f"no dream is waiting for approval; {command(store.scope)} dreams")
     staging = DreamWorkspace.of(store, waiting)
     with DreamLock(store.folder, store.lock).acquire(certain=True) as taken:
         made = staging.commit(waiting.session, waiting.changes)

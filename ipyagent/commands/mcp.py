@@ -39,13 +39,13 @@ def run_mcp(agent: Agent, line: str) -> str:
 
 
 def _list(agent: Agent, rest: str) -> str:
-    """The servers, where each comes from, and how it stands."""
+    """List the servers, where each comes from, and its state."""
     servers = agent.part(McpManager).servers
     found = servers.found()
     if not agent.settings.mcp:
         return "MCP servers are off (IPyAgent.mcp)"
     lines = [_line(servers, entry, servers.running.get(name)) for name, entry in found.running.items()]
-    waits = "waits for your yes (%agent mcp trust)"
+    waits = "waiting for your approval (%agent mcp trust)"
     lines += [f"{entry.title}  {waits}  {_shown(servers, entry)}" for entry in found.waiting.values()]
     lines += [f"{entry.title}  disabled  {_shown(servers, entry)}" for entry in found.off.values()]
     lines += found.problems
@@ -68,7 +68,7 @@ def _shown(servers: Servers, entry: McpServerConfig) -> str:
 
 
 def _add(agent: Agent, rest: str) -> str:
-    """Write a server into mcp.json, say yes to it, and start it."""
+    """Add a server to mcp.json, approve it and start it."""
     name, raw, user = parse_add(rest)
     servers = agent.part(McpManager).servers
     entry_of(name, raw, "user" if user else "project", agent.project.root)
@@ -131,7 +131,7 @@ def parse_add(rest: str) -> tuple[str, dict[str, Any], bool]:
 def _writable(agent: Agent) -> None:
     agent.project.make()
     if not agent.project.trusted and not agent.settings.trust_all:
-        raise UsageError("this project is not trusted yet: say %agent trust first, or add the server with --user")
+        raise UsageError("this project is not trusted yet: run %agent trust first, or add the server with --user")
 
 
 def _brought_up(agent: Agent, name: str) -> list[str]:
@@ -147,7 +147,7 @@ def _brought_up(agent: Agent, name: str) -> list[str]:
 
 
 def _remove(agent: Agent, rest: str) -> str:
-    """Take a server out of mcp.json and stop it."""
+    """Remove a server from mcp.json and stop it."""
     servers = agent.part(McpManager).servers
     if not rest or " " in rest:
         raise UsageError("no server is named: %agent mcp remove NAME")
@@ -163,7 +163,7 @@ def _remove(agent: Agent, rest: str) -> str:
 
 
 def _tools(agent: Agent, rest: str) -> str:
-    """The tools of all servers, or of NAME."""
+    """List the tools of all servers, or of NAME."""
     servers = _started(agent)
     if rest and rest not in servers.running:
         raise UsageError(_unknown(rest, servers.running))
@@ -190,10 +190,10 @@ def _restart(agent: Agent, rest: str) -> str:
 
 
 def _trust(agent: Agent, rest: str) -> str:
-    """Say yes to the project's servers as they stand now; what you were not shown whole is shown first."""
+    """Approve the project's servers as they are now; what you have not seen in full is shown first."""
     servers = agent.part(McpManager).servers
     if not agent.project.trusted and not agent.settings.trust_all:
-        raise UsageError("this project is not trusted yet: say %agent trust first")
+        raise UsageError("this project is not trusted yet: run %agent trust first")
     names = rest.split()
     found = servers.found()
     for name in names:
@@ -209,7 +209,7 @@ def _trust(agent: Agent, rest: str) -> str:
 
 
 def _doctor(agent: Agent, rest: str) -> str:
-    """What is wrong with the servers, their entries or what they need."""
+    """Check the servers, their entries and what they need."""
     import importlib.util
 
     servers = agent.part(McpManager).servers

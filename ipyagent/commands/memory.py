@@ -193,7 +193,7 @@ def _slug(text: str) -> str:
 
 
 def edit(doing: MemoryCommandRun, line: Line) -> str:
-    """Put a memory into a cell below, to be changed and run; in `%%memory edit NAME` the cell is its new text."""
+    """Open a memory in a cell below, to change and run; with `%%memory edit NAME` the cell is its new text."""
     name, rest = parted(line.rest)
     place = doing.find(name)
     if doing.body is not None and doing.body.strip():
@@ -245,7 +245,7 @@ def rename(doing: MemoryCommandRun, line: Line) -> str:
 
 
 def restore(doing: MemoryCommandRun, line: Line) -> str:
-    """Put an earlier version back: NAME and a revision of %memory history; without one the newest."""
+    """Restore an earlier version: NAME and a revision of %memory history; without one, the newest."""
     name, revision = parted(line.rest)
     place = doing.once(name)
     versions = doing.access.store(place.scope).versions(place.name)
@@ -284,7 +284,7 @@ def run_memory(agent: Agent, line: str, body: str | None = None, *, shell: Any =
             f"%memory has no command {word!r}{nearest(word, list(COMMANDS))}  commands: {', '.join(COMMANDS)}"
         )
     if agent.busy and not command.looks:  # said by code that the agent runs
-        raise UsageError(f"a turn is running: %memory {word} is for the user, after it has ended")
+        raise UsageError(f"a turn is running: %memory {word} works after it has ended")
     if body is not None:
         if word not in ("add", "edit"):
             raise UsageError(f"%%memory takes add or edit; %memory {word or 'COMMAND'} takes one line")
@@ -320,12 +320,12 @@ def _options(word: str, command: MemoryCommand, text: str) -> Line:
 
 
 def _list(doing: MemoryCommandRun, line: Line) -> str:
-    """All memories: type, name, day, description."""
+    """List all memories: type, name, day, description."""
     return "\n".join(list_lines(doing.memories, doing.access))
 
 
 def _show(doing: MemoryCommandRun, line: Line) -> str:
-    """One memory, or MEMORY.md, the index."""
+    """Show a memory, or MEMORY.md, the index."""
     if line.rest == INDEX:
         texts = [doing.access.read(Address(scope, INDEX)) for scope in SCOPES if not doing.memories.refusal(scope)]
         return "\n".join(text for text in texts if text) or "no index yet"
@@ -347,14 +347,14 @@ def _search(doing: MemoryCommandRun, line: Line) -> str:
 
 
 def _recall(doing: MemoryCommandRun, line: Line) -> str:
-    """What would be recalled for a request, with scores and reasons."""
+    """Show what would be recalled for a request, with scores and reasons."""
     if not line.rest:
         raise UsageError("%memory recall QUERY: write the request to try")
     return "\n".join(recall_lines(doing.agent, line.rest))
 
 
 def _history(doing: MemoryCommandRun, line: Line) -> str:
-    """The earlier versions of a memory, newest first; with a revision that version itself."""
+    """List the earlier versions of a memory, newest first; with a revision, show that version."""
     name, revision = parted(line.rest)
     place = doing.once(name)
     store = doing.access.store(place.scope)
@@ -364,17 +364,17 @@ def _history(doing: MemoryCommandRun, line: Line) -> str:
 
 
 def _doctor(doing: MemoryCommandRun, line: Line) -> str:
-    """Find and fix what is wrong with the index and the headers; --dry-run only finds."""
+    """Find and fix what is wrong with the index and the frontmatter; --dry-run only finds."""
     return "\n".join(doctor_lines(doing.memories, mend="--dry-run" not in line.options and not doing.agent.busy))
 
 
 def _stats(doing: MemoryCommandRun, line: Line) -> str:
-    """How many memories there are, of which types; what recall and extraction did."""
+    """Count the memories by type; show what recall and extraction did."""
     return "\n".join(stats_lines(doing.agent, doing.access))
 
 
 def _path(doing: MemoryCommandRun, line: Line) -> str:
-    """Where the memories are."""
+    """Show where the memories are."""
     return "\n".join(path_lines(doing.memories))
 
 
@@ -382,13 +382,13 @@ def _path(doing: MemoryCommandRun, line: Line) -> str:
 
 
 def _extract(doing: MemoryCommandRun, line: Line) -> str:
-    """Look through what was said since the last time, now."""
+    """Save what is worth remembering since the last time, now."""
 
     return extract_now(doing.agent)
 
 
 def _dream(doing: MemoryCommandRun, line: Line) -> str:
-    """Tidy the memories now; --dry-run only tells what it would do, --accept does that, --undo takes it back."""
+    """Tidy the memories now; --dry-run shows what it would do, --accept does that, --undo undoes it."""
     from ipyagent.commands.dream import dream_now
 
     undo_it, accept = "--undo" in line.options, "--accept" in line.options
@@ -413,7 +413,7 @@ def _on(doing: MemoryCommandRun, line: Line) -> str:
 
 
 def _help(doing: MemoryCommandRun, line: Line) -> str:
-    """This list."""
+    """Show this list."""
     rows = [f"  %memory {f'{name} {each.usage}'.strip():<34} {doc_of(each.run)}" for name, each in COMMANDS.items()]
     return "\n".join(["what outlives a session: Markdown files that the agent and you can change", *rows])
 

@@ -108,7 +108,7 @@ def session_lines(agent: Agent, query: str) -> list[str]:
         who = {"user": "you", "agent": "the agent"}.get(hit.who, hit.who)
         lines.append(f"{_day(hit.at)}  session {hit.session}, turn {hit.turn}, {one_line(who, 30)}:")
         lines.append(f"    {one_line(hit.excerpt)}")
-    return [*lines, "a session is resumed with %agent resume ID; %context --at TURN looks at a turn of it"]
+    return [*lines, "resume a session with %agent resume ID; see a turn of it with %context --at TURN"]
 
 
 def recall_lines(agent: Agent, request: str) -> list[str]:
@@ -142,7 +142,7 @@ def history_lines(place: Address, versions: Sequence[Version]) -> list[str]:
         f"then {version.change} by {one_line(version.by, 20)}"
         for version in versions
     ]
-    return [*lines, f"%memory history {name} REV shows one, %memory restore {name} REV puts it back"]
+    return [*lines, f"%memory history {name} REV shows one, %memory restore {name} REV restores it"]
 
 
 def doctor_lines(memories: MemoryStores, *, mend: bool) -> list[str]:
@@ -161,8 +161,8 @@ def doctor_lines(memories: MemoryStores, *, mend: bool) -> list[str]:
         lines += [f"{scope}: fixed: {row}" for row in sorted(mended)] + [f"{scope}: {row}" for row in left]
         hint = [row for row in left if "header" in row]
         if hint:
-            lines.append(f"{scope}: headers are yours to fix: %memory edit NAME")
-    return lines or ["all is well: every memory has its line in the index and a header that can be read"]
+            lines.append(f"{scope}: frontmatter is yours to fix: %memory edit NAME")
+    return lines or ["all is well: every memory has its line in the index and frontmatter that can be read"]
 
 
 def _found(finding: IndexFinding) -> str:

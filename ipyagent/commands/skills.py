@@ -33,7 +33,7 @@ def run_skills(agent: Agent, text: str) -> str:
         known = list(COMMANDS)
         raise UsageError(f"%skills has no command {word!r}{nearest(word, known)}  commands: {', '.join(known)}")
     if agent.busy and not command.looks:  # said by code that the agent runs
-        raise UsageError(f"a turn is running: %skills {word} is for the user, after it has ended")
+        raise UsageError(f"a turn is running: %skills {word} works after it has ended")
     return "\n".join(command.run(agent, rest.strip()))
 
 
@@ -41,7 +41,7 @@ def run_skills(agent: Agent, text: str) -> str:
 
 
 def _list(agent: Agent, rest: str) -> list[str]:
-    """All skills by where they come from; * stands before those in the context."""
+    """List all skills by source; * marks those in the context."""
     found = agent.part(Skills).look_anyway()
     lines = [] if agent.part(Skills).on else ["skills are off in this kernel; %skills on turns them on"]
     loaded = agent.session.folded(Loaded).standing if agent.session is not None else {}
@@ -76,7 +76,7 @@ def _untrusted(agent: Agent) -> list[str]:
 
 
 def _show(agent: Agent, rest: str) -> list[str]:
-    """A skill: where it is, what it costs, its text."""
+    """Show a skill: its folder, its cost and its text."""
     skill = _find(agent, rest, "show")
     body = _body(skill)
     files, more = files_of(skill.folder)
@@ -93,7 +93,7 @@ def _show(agent: Agent, rest: str) -> list[str]:
 
 
 def _doctor(agent: Agent, rest: str) -> list[str]:
-    """What is wrong with skill files; with NAME whether a skill is valid in every point."""
+    """Check the skill files; with NAME, check that skill in every point."""
     if rest:
         skill = _find(agent, rest, "doctor")
         wrong = violations(skill.folder)
@@ -145,7 +145,7 @@ def _load(agent: Agent, rest: str) -> list[str]:
 
 
 def _new(agent: Agent, rest: str) -> list[str]:
-    """Write a new skill: NAME and, if you like, what it is for; --user: for all your projects."""
+    """Write a new skill: NAME and, if you like, what it is for; --user makes it for all your projects."""
     mine, text = rest.startswith("--user"), rest.removeprefix("--user").strip()
     typed, _, description = text.partition(" ")
     if not typed or typed.startswith("-"):
@@ -164,7 +164,7 @@ def _new(agent: Agent, rest: str) -> list[str]:
     if begun:
         lines.append(agent.project.place_line())
     if not mine and not agent.part(Skills).trusted:
-        lines.append("it is used once you say %agent trust: this project is not trusted yet")
+        lines.append("it is used once you run %agent trust: this project is not trusted yet")
     return lines
 
 
@@ -182,7 +182,7 @@ def _on(agent: Agent, rest: str) -> list[str]:
 
 
 def _help(agent: Agent, rest: str) -> list[str]:
-    """This list."""
+    """Show this list."""
     rows = [f"  %skills {f'{name} {each.usage}'.strip():<26} {doc_of(each.run)}" for name, each in COMMANDS.items()]
     return ["instructions for kinds of work, in folders with a SKILL.md; /NAME at the start of a request loads one",
             *rows]  # fmt: skip

@@ -195,7 +195,7 @@ def _rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            raise UsageError(f"{path.name}, line {number}: not a JSON object")
+            raise UsageError(f"{path.name}, line {number}: not a JSON object: write one in each line")
         rows.append((number, row))
     return rows
 

@@ -314,7 +314,7 @@ class BatchRunner:
         for job in self._waiting:
             most = f"it could cost ${self._most(job.prompt):.4f} and ${max(0.0, left):.4f} is left"
             if cost_of(self._name, server=self._info.server) is None:
-                most += f" (no price is known for {self._name}: the dearest known one counts)"
+                most += f" (no price is known for {self._name}: the most expensive known price counts)"
             error = f"not sent: {most}; raise max_cost, or lower IPyAgent.max_output"
             self._end(Outcome(job.key, "limit", tries=job.tries, error=error))
         self._waiting.clear()

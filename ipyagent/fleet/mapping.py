@@ -42,7 +42,7 @@ OLD = 3_600.0
 """Seconds after which the sign to stop of an earlier run is taken away."""
 
 
-INTERRUPTED = "agent_map was interrupted; what is done is kept, and the same call goes on from there"
+INTERRUPTED = "agent_map was interrupted; finished tasks are kept, and the same call continues from there"
 
 
 def agent_map(
@@ -220,11 +220,11 @@ class MapRun:
         """Why no task may begin any more."""
         if not self._max_cost:
             return ""
-        said = f"not begun: ${self._spent:.4f} of max_cost ${self._max_cost:.4f} is spent"
+        said = f"not started: ${self._spent:.4f} of max_cost ${self._max_cost:.4f} is spent"
         if self._spent >= self._max_cost:
             return said
         if not self._held and self._spent + self._dearest > self._max_cost:
-            return f"{said}, what is left is less than the dearest task has cost (${self._dearest:.4f})"
+            return f"{said}, what is left is less than the most expensive task has cost (${self._dearest:.4f})"
         return ""
 
     def ready(self, task: MapTask) -> MapTask | None:
@@ -476,7 +476,7 @@ def _prompt(item: Any, prompt: Prompt | None, folder: Path) -> str:
         return made
     if prompt is None:
         if not isinstance(item, str):
-            raise UsageError(f"{item!r} is no prompt; say what to do with it: prompt='Profile {{item}}'")
+            raise UsageError(f"{item!r} is not a prompt; say what to do with it: prompt='Profile {{item}}'")
         return item
     fields = {str(name): value for name, value in item.items()} if isinstance(item, Mapping) else {}
     filled = {"item": item, **fields}

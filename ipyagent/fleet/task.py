@@ -168,7 +168,7 @@ def run_task(task: MapTask, shell: Any = None) -> Outcome:
     """Do it, in a shell of its own (None) or in the one given; what went wrong stands in the outcome."""
     began = time.monotonic()
     if Path(task.stop).exists():
-        return Outcome(task.key, "stopped", error="stopped before it began")
+        return Outcome(task.key, "stopped", error="stopped before it started")
     try:
         with PLACE.within(task.folder, task.caller):
             outcome = _run(task, shell)

@@ -472,7 +472,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class PlanWritten(_Event, frozen=True, tag=True):
     """The model's plan from here on, written by the tool call `call`; it takes the place of the one before.
-    No steps: there is no plan any more."""
+    No steps: there is no plan now."""
 
     steps: tuple[Step, ...]
     call: str = ""

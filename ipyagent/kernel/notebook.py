@@ -132,11 +132,11 @@ class Notebook:
             layout = Layout.read(data.removeprefix(codecs.BOM_UTF8).decode("utf-8"))
         except UnicodeDecodeError as problem:
             why = f"{problem.reason} at byte {problem.start:,}"
-            raise ToolFailure(f"it is no notebook: not UTF-8 ({why}); save it as UTF-8") from None
+            raise ToolFailure(f"it is not a notebook: not UTF-8 ({why}); save it as UTF-8") from None
         except (ValueError, RecursionError) as problem:
             older = " (it looks like format 3: `jupyter nbconvert --to notebook --nbformat 4` converts it)"
             then = older if b"worksheets" in data else "; repair it with python"
-            raise ToolFailure(f"it is no notebook of format 4: {problem}{then}") from None
+            raise ToolFailure(f"it is not a notebook of format 4: {problem}{then}") from None
         if layout.value.get("nbformat") != 4:
             raise ToolFailure(f"its format is {layout.value.get('nbformat')!r}; only format 4 is read and written")
         cells = [place.value for place in layout.places]

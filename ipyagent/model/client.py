@@ -452,9 +452,7 @@ class _TryAgain(Exception):
     """The same request may succeed later; `error` is raised when tries run out. `refused`: the server did not take
     it, so that nothing can have come of it there."""
 
-    def __init__(
-        self, error: ModelError, reason: str, asked: float | None = None, *, refused: bool = False
-    ) -> None:
+    def __init__(self, error: ModelError, reason: str, asked: float | None = None, *, refused: bool = False) -> None:
         super().__init__(reason)
         self.error, self.reason, self.asked, self.refused = error, reason, asked, refused
 
@@ -503,7 +501,9 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
         return anthropic.AsyncAnthropic(http_client=client, **common)
     except httpx2.InvalidURL as problem:
         address = without_keys(common.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL", ""), key)
-        raise SettingError(f"{address!r} is no address of a server ({problem}): check ANTHROPIC_BASE_URL") from None
+        raise SettingError(
+            f"{address!r} is not the address of a server ({problem}): check ANTHROPIC_BASE_URL"
+        ) from None
     except (anthropic.AnthropicError, ValueError, OSError) as problem:
         text = " ".join(without_keys(str(problem), key).split())
         raise NoCredentials(f"the stored credentials cannot be used ({text}), nor is ANTHROPIC_API_KEY set") from None

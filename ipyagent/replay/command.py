@@ -15,13 +15,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     traits: dict[str, Any] = IPyAgent.class_traits()
     engines, policies = traits["engine"].values, traits["clear_policy"].values
-    parser.add_argument("file", type=Path, help="a transcript of ours (or its folder), of pi, or of Claude Code")
+    parser.add_argument("file", type=Path, help="a transcript of ipyagent (or its folder), pi or Claude Code")
     parser.add_argument(
-        "--layers", default="default", help="names with commas, `all`, `none`, or `default` (what the settings say)"
+        "--layers",
+        default="default",
+        help="layers, separated by commas; or `all`, `none`, `default` (what the settings say)",
     )
-    parser.add_argument("--window", type=int, default=200_000, help="tokens of the context window (%(default)s)")
-    parser.add_argument("--engine", choices=engines, default="client", help="who compacts (%(default)s)")
-    parser.add_argument("--policy", choices=policies, default="economic", help="of clearing results (%(default)s)")
+    parser.add_argument(
+        "--window", type=int, default=200_000, help="size of the context window in tokens (%(default)s)"
+    )
+    parser.add_argument("--engine", choices=engines, default="client", help="who compacts the context (%(default)s)")
+    parser.add_argument(
+        "--policy", choices=policies, default="economic", help="when to clear tool results (%(default)s)"
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="any other setting, as JSON or text"
     )
@@ -33,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--own-words", action="store_true", help="of a transcript of ours: its own head, and the summaries and notes "
         "that its model wrote"
     )  # fmt: skip
-    parser.add_argument("--turns", action="store_true", help="one more line for every turn")
+    parser.add_argument("--turns", action="store_true", help="print a line for every turn")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
 
 

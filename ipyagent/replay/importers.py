@@ -259,7 +259,7 @@ def read_recording(path: Path) -> Recording:
         first = next((line for _, line in _lines(path, problems)), None)
         problems.clear()
         if first is None:
-            raise UsageError(f"{path} is no session, none of its lines is a JSON object: name a transcript.jsonl")
+            raise UsageError(f"{path} is not a session, none of its lines is a JSON object: name a transcript.jsonl")
         if first.get("type") == "SessionStarted":
             damaged: list[Problem] = []
             made = read_own(read_events(path, damaged))

@@ -235,7 +235,7 @@ class SessionsTab:
                 name = _text(content, "session")
                 folder = next((each for each in folders if each.name == name), None)
                 if folder is None:
-                    return {"failed": "this session is not there any more"}
+                    return {"failed": "this session no longer exists"}
                 if kind != "look":
                     return self._take_up(kind, name)
                 project = self._agent.project
@@ -267,7 +267,7 @@ class SessionsTab:
                     said = "" if agent.notices else f"resumed session {name}"
                 else:
                     copy = agent.fork(name)
-                    said = f"going on in a copy, {copy.journal.session}; the original stays as it is"
+                    said = f"continuing in a copy, {copy.journal.session}; the original is unchanged"
             except AgentError as problem:
                 self._tell({"failed": line(str(problem), 500)})
                 return
@@ -454,7 +454,7 @@ class SkillsTab:
     def _find(self, content: dict[str, Any]) -> Skill:
         skill = self._agent.part(Skills).look_anyway().skills.get(str(content.get("name")))
         if skill is None:
-            raise AgentError("there is no such skill any more: open the list again")
+            raise AgentError("this skill no longer exists: open the list again")
         return skill
 
     def _opened(self, skill: Skill) -> dict[str, Any]:

@@ -261,7 +261,7 @@ function render({ model, el }) {
     editor = element("textarea", "im-edit ia-input");
     editor.value = shown.text;
     editor.spellcheck = false;
-    editor.setAttribute("aria-label", `Text of ${shown.name}, with its header`);
+    editor.setAttribute("aria-label", `Text of ${shown.name}, with its frontmatter`);
     const save = () => ask({ kind: "save", path: shown.path, text: editor.value, digest: shown.digest }, (message) => (message.failed ? editor?.focus() : changed(message)));
     editor.addEventListener("keydown", (event) => {
       if (event.isTrusted && event.key === "s" && (event.ctrlKey || event.metaKey)) {

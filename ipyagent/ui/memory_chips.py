@@ -48,7 +48,7 @@ def recalled_words(memory: Recalled, item: MemoriesItem) -> str:
         words += f": {line(memory.description, 160)}"
     if memory.why:
         words += f" ({line(memory.why, 160)})"
-    return words + (", clicked away" if memory.path in item.dismissed else "")
+    return words + (", dismissed" if memory.path in item.dismissed else "")
 
 
 def recalled_lines(item: MemoriesItem) -> list[str]:

@@ -38,8 +38,8 @@ function sessionsPart({ channel, own }) {
     const take = (kind) => channel.ask({ kind, session: id }, (message) => message.failed && say(message.failed, true));
     const resume = button("Resume", () => take("resume"), "ia-primary ib-resume");
     resume.disabled = current;
-    resume.title = current ? "The next request goes to it already" : "The next request goes on in this session";
-    const fork = button("Go on in a copy", () => take("fork"), "ib-fork");
+    resume.title = current ? "The next request already goes to it" : "The next request continues this session";
+    const fork = button("Continue in a copy", () => take("fork"), "ib-fork");
     acts.append(resume, fork);
     reader(detail, [head, element("div", "ia-dim ia-small", [id, time, notebook].filter(Boolean).join(" · ")), acts], (turn, done) =>
       channel.ask({ kind: "look", session: id, turn }, (message) => (message.look ? done(message.look) : say(message.failed ?? "it cannot be read", true))),

@@ -116,7 +116,7 @@ class StepPanel:
         return (
             '<div style="margin-top:4px">'
             + ("" if last else _button(self._doors[0], "Next step", "%compact --step", "The next layer acts"))
-            + _button(self._doors[1], "Undo", "%compact --undo", "Take the newest step back")
+            + _button(self._doors[1], "Undo", "%compact --undo", "Undo the newest step")
             + "</div>"
         )
 

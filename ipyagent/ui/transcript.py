@@ -124,13 +124,13 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
             told = f"About {event.missed:,} tokens at full price, as the cache did not have them: {event.cause}"
             return (told, "info" if event.cause.startswith("idle for") else "warning")  # a pause has that price
         case NotesWritten():
-            return ("Session notes brought up to date", "info")
+            return ("Session notes updated", "info")
         case ServerEdited():
             if not event.cleared:
                 return None
             return (f"The server left out {event.cleared:,} parts, about {event.tokens:,} tokens", "info")
         case MemoryDismissed():
-            return (f"Will not come again: {event.path}", "info")
+            return (f"Will not be recalled again: {event.path}", "info")
         case SkillLoaded():
             whose = "by you" if event.by == "user" else "by the agent"
             size = f"{event.counted or event.tokens:,} tokens{', its beginning only' if event.cut else ''}"

@@ -100,11 +100,11 @@ def test_what_is_out_already_is_not_taken_out_again(place: CompactRoom) -> None:
     agent = weighed(place)
     agent.compact("--snip 1")
     for line in ("--snip 1", "--snip 1 --dry-run"):
-        with pytest.raises(CompactionFailed, match="turn 1 was taken out before"):
+        with pytest.raises(CompactionFailed, match="turn 1 was removed before"):
             agent.compact(line)
     assert len(place.of(agent, TurnsRemoved)) == 1
     assert "took out turns 1 to 2" in agent.compact("--snip 1:2")
-    with pytest.raises(CompactionFailed, match="turns 1 to 2 were taken out before"):
+    with pytest.raises(CompactionFailed, match="turns 1 to 2 were removed before"):
         agent.compact("--snip 1:2")
     agent.compact("--undo")
     agent.compact("--undo")

@@ -96,7 +96,7 @@ def test_a_project_cannot_raise_rights_move_memory_or_spend(files: Files, line: 
     assert getattr(files.settings, name) == getattr(IPyAgent(environ={}), name)
     assert files.settings.clear_keep == 2, "the other lines count"
     assert len(lines) == 1
-    assert lines[0].startswith(f".ipyagent/config.toml: {name} is left out")
+    assert lines[0].startswith(f".ipyagent/config.toml: {name} is ignored")
     assert f"%config IPyAgent.{name}" in lines[0]
     SettingsFiles(before, files.project).apply()
     assert (before.max_cost, before.memory, before.extraction, before.instructions) == (1.0, False, False, False)

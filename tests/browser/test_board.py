@@ -120,7 +120,7 @@ def test_the_board_is_live_while_a_cell_runs_and_leaves_its_summary(product: Pro
         tab["Sessions"].click()
         board.locator(".ib-sessions .ib-row").first.click()
         board.locator(".ib-fork").click()
-        board.get_by_text("going on in a copy").wait_for(timeout=10_000)
+        board.get_by_text("continuing in a copy").wait_for(timeout=10_000)
         until(lambda: board.locator(".ib-sessions .ib-row").count() == 2, "the copy in the list")
         bring_axe(page)
         for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
@@ -178,7 +178,7 @@ def test_in_notebook_7_keys_belong_to_the_board_also_after_a_reload(tmp_path: Pa
             assert page.page.evaluate("() => document.activeElement.ariaLabel") == "Stored sessions"
             keys.press("Tab")  # Resume is not for the session that goes on
             keys.press("Enter")
-            board.get_by_text("going on in a copy").wait_for(timeout=10_000)
+            board.get_by_text("continuing in a copy").wait_for(timeout=10_000)
             until(lambda: board.locator(".ib-row").filter(has_text="this one").filter(has_text="copy of").count() == 1,
                   "the copy as the session that goes on")  # fmt: skip
             assert page.page.evaluate("() => document.activeElement.ariaLabel") == "Stored sessions"

@@ -55,7 +55,7 @@ def test_each_press_is_one_decision_and_undo_takes_it_back(server: Server, shots
         page.run(0)
         page.run(1)
         cell = page.cell(1)
-        forward, back = cell.get_by_label("The next layer acts"), cell.get_by_label("Take the newest step back")
+        forward, back = cell.get_by_label("The next layer acts"), cell.get_by_label("Undo the newest step")
         forward.wait_for(timeout=20_000)
         assert "Next: clearing old tool results (no model call)" in cell.inner_text()
         assert decisions(server.root) == []

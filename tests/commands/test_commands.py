@@ -245,7 +245,7 @@ def test_undo_puts_files_back_but_not_over_somebody_elses_change(place: Room) ->
 
 
 def test_fix_takes_the_newest_error_as_the_request(place: Room) -> None:
-    assert "there is none here" in place.refuses("%agent fix")
+    assert "nothing to fix" in place.refuses("%agent fix")
     assert place.server is not None
     place.run("def share(part, whole):\n    return part / whole\n\nshare(1, 0)")
     place.server.script(text("whole is 0"))
@@ -258,7 +258,7 @@ def test_fix_takes_the_newest_error_as_the_request(place: Room) -> None:
     assert own == "but keep the name", "what the user typed is told apart from what we wrote"
     assert "share(1, 0)" in "\n".join(place.words())
     place.refuses("%agent mode yolo")  # an error of ours says itself what to do
-    assert "there is none here" in place.refuses("%agent fix")
+    assert "nothing to fix" in place.refuses("%agent fix")
 
 
 @pytest.mark.parametrize("ending", [".md", ".html", ".txt", ".jsonl"])

@@ -60,7 +60,7 @@ def test_a_wrong_setting_of_the_environment_is_told_beside_all_else(tmp_path: Pa
     assert status == 1
     *wrong, misspelt = [line for line in lines if line[2:].startswith("settings ")]
     assert misspelt.startswith("!")
-    assert misspelt.endswith("IPYAGENT_MEMRY is no setting and is not read: did you mean IPYAGENT_MEMORY?")
+    assert misspelt.endswith("IPYAGENT_MEMRY is not a setting and is ignored: did you mean IPYAGENT_MEMORY?")
     assert [line[15:].partition(" should be ")[0] for line in wrong] == [
         "IPYAGENT_MAX_COST='five'", "IPYAGENT_WINDOW='abc'",
     ]  # fmt: skip
@@ -76,7 +76,7 @@ def test_with_a_server_that_listens_all_is_there_and_no_key_is_shown(tmp_path: P
     assert status == 0, lines
     assert "takes connections" in named(lines, "connection")
     assert KEY[-8:] not in "\n".join(lines)
-    assert lines[-1].startswith("Everything needed is there")
+    assert lines[-1].startswith("Everything is set up")
 
 
 def checks(folder: Path, **settings: object) -> dict[str, tuple[str, str]]:
@@ -251,7 +251,7 @@ def test_a_folder_that_is_gone_is_one_line(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
-    assert "go to one that is there" in done.stderr
+    assert "change to another one" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -260,7 +260,7 @@ def test_what_is_wrong_with_files_is_a_remark_with_its_mend(tmp_path: Path) -> N
     (home / "config.toml").write_text("modle = 3\n")
     (home / "hooks.json").write_text("{broken")
     (home / "skills" / "bad").mkdir(parents=True)
-    (home / "skills" / "bad" / "SKILL.md").write_text("no header")
+    (home / "skills" / "bad" / "SKILL.md").write_text("no frontmatter")
     found = checks(tmp_path)
     assert found["connection"][0] == "ok"
     assert found["settings"][0] == "note"

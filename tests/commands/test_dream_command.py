@@ -99,7 +99,7 @@ def test_one_that_waits_for_a_yes_has_a_status_of_its_own(room: DreamRoom) -> No
     room.dreams = [deleting("fact_0.md", "fact_1.md", "fact_2.md"), text("Done.")]
     code, _, problem = dream(room, **real(room))
     assert code == 3
-    assert "waits for your yes" in problem
+    assert "waiting for your approval" in problem
     code, line, _ = dream(room, "--accept")
     assert code == 0
     assert "3 deleted" in line

@@ -98,7 +98,7 @@ def test_the_session_becomes_a_notebook_that_runs(place: Room) -> None:
     NotebookClient(found, kernel_name="python3").execute()
     assert found.cells[4].outputs[0].text == "n is 21\n"
     before = made.read_bytes()
-    assert "not written over" in place.refuses("%agent cells out.ipynb")
+    assert "exists already" in place.refuses("%agent cells out.ipynb")
     assert made.read_bytes() == before
     assert "ends in .ipynb" in place.refuses("%agent cells out.py")
 

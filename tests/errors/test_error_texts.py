@@ -48,6 +48,7 @@ NOTHING_TO_DO = {
     ),
     "a part of a line that names the hook: 'hook stop (name): …'": ("it raised", "it took longer than", "exit status"),
     "a part of a line that names the file of the skill": ("line 1: ",),
+    "what follows is another error's text, which says what to do": ("sub-agent {…} has no memory: {…}",),
     "said to know, nothing is wrong": (
         "{…} was not changed: the edit leaves it as it is",
         "already in session", "resumed session",
@@ -57,8 +58,8 @@ NOTHING_TO_DO = {
         "cut off: the kernel stopped", "The reply broke off here; what arrived is kept",
         "{…}: the results of this message stay whole", "a result could not be kept in a file ({…}): it is cut",
         "{…}; recall goes by words alone, or without", "what is worth remembering was not saved: {…}",
-        "session {…} is open in another kernel: going on in a copy of it", "session {…} : going on in a copy of it",
-        "session {…} is in {…}, which cannot be written: going on in a copy of it",
+        "session {…} is open in another kernel: continuing in a copy of it", "session {…} : continuing in a copy of it",
+        "session {…} is in {…}, which cannot be written: continuing in a copy of it",
         "MCP servers did not stop in time",
         "ipyagent: saving what is worth remembering (Ctrl-C", "{…}, {…} failures in a row;", "{…};",
     ),

@@ -163,7 +163,7 @@ SHOWN: dict[str, tuple[str, list[Scripted], tuple[str, str]]] = {
     ),
     "a bad notebook": (
         "%%agent\nhello", [tool("notebook", {"action": "read", "path": "bad.ipynb"}), text("ok")],
-        ("it is no notebook of format 4", "repair it with python"),
+        ("it is not a notebook of format 4", "repair it with python"),
     ),
     "a name that is nothing": ("%%agent\nlook at @nothing.csv", [text("ok")], ("@nothing.csv", "sent as plain text")),
     "a bad skill": ("%skills doctor", [], ("bad/SKILL.md: line 1: no description", "add one")),
@@ -210,7 +210,7 @@ def test_a_session_that_another_kernel_has_is_gone_on_with_in_a_copy(place: Room
         shown = place.ok(f"%agent resume {folder.name}").streams
     finally:
         journal.close()
-    assert f"session {folder.name} is open in another kernel: going on in a copy of it" in shown
+    assert f"session {folder.name} is open in another kernel: continuing in a copy of it" in shown
 
 
 def there(folder: Path) -> dict[str, Any]:

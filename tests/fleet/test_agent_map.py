@@ -302,4 +302,4 @@ def test_an_interrupt_is_one_line_and_waits_for_no_scheduler(project: Path) -> N
         agent_map([f"prompt {n}" for n in range(300)], Scheduler(), model="practice", progress=False)
     assert time.monotonic() - hit[0] < 1.0  # it takes three seconds to cancel them all
     (line,) = caught.value._render_traceback_()  # type: ignore[attr-defined] # IPython's
-    assert "the same call goes on from there" in line
+    assert "the same call continues from there" in line

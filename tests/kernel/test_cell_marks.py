@@ -256,7 +256,7 @@ def test_a_middle_turn_is_rolled_back_alone_and_never_over_a_later_change(made: 
     assert (made.folder / "a.txt").read_text() == "3"
     assert not (made.folder / "b.txt").exists()
     assert len(made.of(agent, TurnsRemoved)) == 2
-    assert "it was taken out of the conversation before" in roll_back(agent, "2")
+    assert "it was removed from the conversation before" in roll_back(agent, "2")
     agent.compact("--undo")
     assert agent.undo().turn == 3
     for wrong in ("", "0", "4", "x"):

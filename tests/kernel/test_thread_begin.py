@@ -1,4 +1,4 @@
-"""A turn that is stopped before it began closes all the same."""
+"""A turn that is stopped before it started closes all the same."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_a_server_without_a_model_chosen_is_used_with_its_own_and_costs_no_list_
         assert agent.run_sync("hello").text == "ok"
         assert agent.model == LLAMA["id"]
         assert f"model: {LLAMA['id']} · mode" in summary(agent)
-        assert [line for line in agent.notices if "the server has one model" in line and LLAMA["id"] in line]
+        assert [line for line in agent.notices if "using the server's only model" in line and LLAMA["id"] in line]
         assert "of 16,384 tokens" in report(agent, [])
         assert "no price known for the model" in report(agent, [])
         told = f"{LLAMA['id']}, window 16,384 tokens (according to the Models API); no price known"

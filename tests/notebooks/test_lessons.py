@@ -370,7 +370,7 @@ def test_03_full_compaction_is_one_call_that_reads_the_conversation_from_cache(e
     assert "**49.69** g" in executed.text("full-after")
     assert of(events, TurnsRemoved) == []
     assert executed.text("step-dry").startswith("Next: the session's notes (no model call)")
-    assert "nothing was done; %compact --step does it" in executed.text("step-dry")
+    assert "nothing was done; run it with %compact --step" in executed.text("step-dry")
     assert "nothing was done" in executed.text("snip-dry")
 
 

@@ -76,7 +76,7 @@ def test_every_chart_shows_the_journals_figures(agent: Agent) -> None:
     was, now = (int(each.replace(",", "")) for each in re.findall(r"([\d,]+) → ([\d,]+) tokens", made.text)[0])
     assert (was, now) == (pytest.approx(before, abs=9), pytest.approx(after, abs=9))
     following = next(event.usage for event in events if isinstance(event, UsageReported) and event.id > cleared.id)
-    assert f"The next request wrote {following.cache_write:,} tokens to the cache anew: " in made.text
+    assert f"The next request wrote {following.cache_write:,} tokens to the cache again: " in made.text
     assert f"Each request from here on is ${(was - now) * price.read:.4f} cheaper" in made.text
 
 
@@ -92,7 +92,7 @@ def test_a_stored_result_is_compared_with_what_it_would_have_been(agent: Agent) 
 
 
 def test_nothing_to_draw_is_said_in_one_line(agent: Agent) -> None:
-    with pytest.raises(UsageError, match="no request in this session"):
+    with pytest.raises(UsageError, match="run a %%agent cell first"):
         teach.chart(agent=agent)
     agent.run_sync("help")
     with pytest.raises(UsageError, match="chart draws context, window, cache, not 'pie'"):

@@ -128,7 +128,7 @@ def test_a_session_works_and_its_help_says_what_commands_do(
     assert "data.csv" in said
     assert "Check what the agent needs." in said
     assert "None" not in said
-    assert "Everything needed is there" in said.replace("\n", " ")
+    assert "Everything is set up" in said.replace("\n", " ")
     assert "Traceback" not in said
 
 
@@ -157,7 +157,7 @@ def test_a_path_may_be_anything_that_a_path_can_be(tmp_path: Path, name: str) ->
     said = place.run(MANY)
     assert "data.csv" in said
     assert "Traceback" not in said
-    assert "Everything needed is there" in said
+    assert "Everything is set up" in said
     assert (place.project / "out.txt").read_text() == "hi"
     again = place.run("%load_ext ipyagent\n%agent resume\n%memory search seed\n%agent allow\n" + ASK)
     assert "resumed session" in again
@@ -172,7 +172,7 @@ def test_sixty_four_open_files_are_enough(place: Place) -> None:
     said = place.run(few + WORDS + ASK * 3 + "%agent doctor\n")
     assert said.count("glob  1 file\n") == 4
     assert "Traceback" not in said
-    assert "Everything needed is there" in said
+    assert "Everything is set up" in said
 
 
 @pytest.fixture

@@ -184,7 +184,7 @@ def test_a_session_in_use_is_forked_never_shared(tmp_path: Path) -> None:
     assert second.asked() == ["one"]
     copy = second.sessions.ensure().journal
     assert copy.session != source.session
-    assert "open in another kernel: going on in a copy" in second.notices[0]
+    assert "open in another kernel: continuing in a copy" in second.notices[0]
     second.turn("two here")
     first.turn("two there")
     assert second.asked() == ["one", "two here"]

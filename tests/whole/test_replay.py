@@ -180,10 +180,10 @@ def test_files_are_written_again_only_as_the_mode_allows(tmp_path: Path) -> None
         shown = place.ok("%load_ext ipyagent\n%agent mode ask").streams
         assert "ask" in shown
         shown = ask_as(place.kernel, "c1", body("write"))["text/plain"]  # the file is there: nothing to do
-        assert "Not done again" not in shown
+        assert "Not repeated" not in shown
         (place.folder / "note.txt").unlink()
         headless = place.ok("%%agent --replay\nwrite")
-        assert "Not done again: write_file" in plain(headless)
+        assert "Not repeated: write_file" in plain(headless)
         assert not (place.folder / "note.txt").exists()
         place.ok("%agent mode auto")
         place.ok("%%agent --replay\nwrite")

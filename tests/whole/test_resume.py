@@ -135,7 +135,7 @@ def test_a_second_kernel_goes_on_in_a_copy(place: Room) -> None:
     other = place.new_kernel()
     try:
         told = other.run("%load_ext ipyagent\n%agent resume", allow_stdin=False).streams
-        assert "open in another kernel: going on in a copy" in told
+        assert "open in another kernel: continuing in a copy" in told
         assert place.server is not None
         place.server.script(text("in the copy"))
         assert other.run("%%agent\nwhich word?", allow_stdin=False, timeout=30).errors == []

@@ -96,8 +96,8 @@ def test_an_untrusted_project_says_one_line_and_trust_turns_it_on_within_the_ses
 
         answer = place.ok("%agent trust").streams
         assert "is trusted; loaded from the next request on: AGENTS.md" in answer
-        assert "mode is left out" in answer
-        assert "memory_dir is left out" in answer
+        assert "mode is ignored" in answer
+        assert "memory_dir is ignored" in answer
         assert place.kernel.eval("get_ipython()._ipyagent_extension.settings.clear_keep") == 1
         assert place.ok("%agent mode").streams.startswith("mode ask")
         place.asks("and now?")
@@ -113,7 +113,7 @@ def test_an_untrusted_project_says_one_line_and_trust_turns_it_on_within_the_ses
         assert place.kernel.eval("get_ipython()._ipyagent_extension.settings.clear_keep") == 3
         assert "--off" in place.refuses("%agent trust me")
         heads = [event.why for event in place.events() if isinstance(event, SystemPromptFrozen)]
-        assert heads == ["", "the project is trusted", "the project is not trusted any more"]
+        assert heads == ["", "the project is trusted", "the project is no longer trusted"]
         assert [event for event in place.events() if isinstance(event, CacheBroken) and not event.expected] == []
         assert server.refused == []
 

@@ -91,7 +91,7 @@ MOST_DEPTH = 5
 MOST_FILES = 100
 LOCAL = ("AGENT.local.md", f"{FOLDER}/AGENT.local.md")
 LOADED = {NEW: f"{NEW}, and is loaded from now on", CHANGED: f"{CHANGED}, and is loaded as it is now"}
-LATE = "came after you trusted this project and is not loaded: look into it, then say %agent trust"
+LATE = "came after you trusted this project and is not loaded: look at it, then run %agent trust"
 Level = Literal["managed", "user", "project", "local"]
 
 

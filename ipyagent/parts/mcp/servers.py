@@ -121,7 +121,7 @@ class Servers:
         more = f" and {len(waiting) - 4} more (%agent mcp lists them)" if len(waiting) > 4 else ""
         return (
             f".ipyagent/{FILE} has new or changed MCP servers: {', '.join(shown)}{more}; "
-            "they are not started before you say %agent mcp trust"
+            "they start once you run %agent mcp trust"
         )
 
     def whole(self, entry: McpServerConfig, most: int = 0) -> str:

@@ -67,7 +67,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def waiting_in(store: MemoryStore) -> PendingDream | None:
-    """The dream that waits for a yes; None when there is none."""
+    """The dream that is waiting for approval; None when there is none."""
     content = _kept(store, WAITING)
     with suppress(msgspec.DecodeError, msgspec.ValidationError):
         return msgspec.json.decode(content, type=PendingDream) if content else None

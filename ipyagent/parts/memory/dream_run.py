@@ -102,7 +102,7 @@ def waiting_line(changes: tuple[DreamChange, ...], why: str, dry_run: bool, scop
     yes = f"do it: {command(scope)} --accept"
     if dry_run:
         return f"would do: {counted(changes)}{reason}; {yes}"
-    return f"waits for your yes, {why}: {counted(changes)}; {yes}, or drop it: {command(scope)} --undo"
+    return f"waiting for your approval, {why}: {counted(changes)}; {yes}, or drop it: {command(scope)} --undo"
 
 
 def counted(changes: tuple[DreamChange, ...]) -> str:

@@ -278,7 +278,7 @@ class DreamScheduler:
     def _nothing_to_do(self, store: MemoryStore) -> str:
         waiting = waiting_in(store)
         if waiting is not None and time.time() - waiting.at < WAITING_DAYS * 86_400:
-            return "a dream waits for your yes (%memory dream --accept)"
+            return "a dream is waiting for your approval (%memory dream --accept)"
         return "" if store.list() else "there are no memories"
 
 

@@ -192,7 +192,7 @@ def target_of(asked: EditArguments, workspace: Workspace) -> Path:
     if asked.path:
         path = resolved(asked.path, workspace)
         if path.suffix.lower() != ".ipynb":
-            raise ToolFailure(f"{asked.path} is no .ipynb file; use read_file, edit_file and write_file for it")
+            raise ToolFailure(f"{asked.path} is not an .ipynb file; use read_file, edit_file and write_file for it")
         return path
     if workspace.notebook is None:
         raise ToolFailure("which notebook? this front end does not say which one is open; give `path`")

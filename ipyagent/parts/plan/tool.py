@@ -44,7 +44,7 @@ async def plan(steps: list[PlanStep], *, workspace: Workspace) -> ToolOutput:
 def summary(steps: tuple[Step, ...]) -> str:
     """"2 of 5 steps done; doing: clean the dates"."""
     if not steps:
-        return "no plan any more"
+        return "no plan now"
     done = sum(step.state == "done" for step in steps)
     doing = next((f"; doing: {step.text}" for step in steps if step.state == "doing"), "")
     return f"{done} of {len(steps)} steps done{doing}"

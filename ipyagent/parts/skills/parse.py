@@ -129,7 +129,7 @@ def violations(folder: Path) -> list[str]:
     headed = read_headed(data)
     found = [problem for problem in headed.problems if not _ODD_BYTES.match(problem)]
     if not headed.fields:
-        return found or ["the header is empty"]
+        return found or ["the frontmatter is empty"]
     fields = headed.fields
     if unknown := [name for name in fields if name not in FIELDS]:
         found.append(f"the specification has no field {', '.join(sorted(unknown))}")
@@ -161,7 +161,7 @@ def violations(folder: Path) -> list[str]:
     elif isinstance(tools, str) and "," in re.sub(r"\([^()]*\)", "", tools):
         found.append("`allowed-tools` are separated by spaces, not commas")
     if headed.dotted:
-        found.append('the header is closed by "...", not "---"')
+        found.append('the frontmatter is closed by "...", not "---"')
     return found
 
 
@@ -276,7 +276,7 @@ def name_of(text: str) -> str:
     plain = unicodedata.normalize("NFKC", text).strip().lower()
     name = re.sub(r"-{2,}", "-", "".join(char if char.isalnum() else "-" for char in plain))[:MOST_NAME].strip("-")
     if not name:
-        raise UsageError(f"{text!r} is no name for a skill: letters, digits and single hyphens, such as clean-tables")
+        raise UsageError(f"{text!r} cannot be a skill's name: letters, digits and single hyphens, such as clean-tables")
     return name
 
 

@@ -13,7 +13,7 @@ from ipyagent.tools.schema import FunctionTool, tool
 NAME = "agent"
 SEEN = "hand many steps or independent pieces to a sub-agent"
 """What the model is told of it before it looks."""
-OFF = "sub-agents are off (the setting `children`)"
+OFF = "sub-agents are off (the setting `subagents`)"
 _ABOUT = """Give work to a sub-agent and get its answer: many steps of which you need only the result, or independent
 pieces, side by side in one message. Say all it must know and what to answer. Its `python` has a copy of the user's
 namespace: only what it hands back by name reaches the user.

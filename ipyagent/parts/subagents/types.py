@@ -119,7 +119,7 @@ def _kind(file: Path, data: bytes) -> tuple[SubagentType | None, list[str]]:
     if not about:
         return None, [*problems, "no `description` says when to use it; left out"]
     if not headed.body.strip():
-        return None, [*problems, "no text below the header: it has no prompt; left out"]
+        return None, [*problems, "no text below the frontmatter: it has no prompt; left out"]
     name = _name(fields.get("name"), file.stem, problems)
     if not name:
         return None, [*problems, "no name of a-z, 0-9, - and _; left out"]

@@ -62,7 +62,7 @@ def test_a_changed_entry_waits_for_another_yes_and_the_others_run_on(mcp_room: M
     run_mcp(mcp_room.agent, "trust b")
     mcp_room.ask()
     assert len(evil.read_text().split()) == 1
-    assert "waits for your yes" in run_mcp(mcp_room.agent, "list")
+    assert "waiting for your approval" in run_mcp(mcp_room.agent, "list")
     run_mcp(mcp_room.agent, "trust")
     mcp_room.ask()
     assert len(evil.read_text().split()) == 2
@@ -138,7 +138,7 @@ def test_adding_a_server_says_yes_to_no_other(mcp_room: McpRoom, tmp_path: Path)
     run_mcp(mcp_room.agent, f"add good {' '.join([odd()['command'], *odd()['args']])}")
     mcp_room.ask()
     assert not file.exists()
-    assert "sly  waits for your yes" in run_mcp(mcp_room.agent, "")
+    assert "sly  waiting for your approval" in run_mcp(mcp_room.agent, "")
 
 
 def test_a_wrong_line_says_what_to_write(mcp_room: McpRoom) -> None:

@@ -518,9 +518,9 @@ def test_more_than_a_third_waits_for_a_yes(room: DreamRoom) -> None:
     room.turn(agent)
     assert room.content() == before
     assert room.last == LAST
-    assert "waits for your yes, it would delete 3 of 6 memories" in agent.notices[-1]
+    assert "waiting for your approval, it would delete 3 of 6 memories" in agent.notices[-1]
     closed = agent.part(MemoryPart).dreaming.closed()
-    assert "waits for your yes" in closed or "10 minutes" in closed
+    assert "waiting for your approval" in closed or "10 minutes" in closed
     assert "3 deleted" in run_memory(agent, "dream --accept")
     assert sorted(room.content()) == ["MEMORY.md", "fact_3.md", "fact_4.md", "fact_5.md"]
     assert time.time() - room.last / 1e9 < 60
@@ -535,7 +535,7 @@ def test_one_that_waits_can_be_dropped(room: DreamRoom) -> None:
     before = room.content()
     room.dreams = [deleting(*[f"fact_{number}.md" for number in range(6)]), text("Done.")]
     agent = room.agent()
-    assert "waits for your yes" in dream_now(agent)
+    assert "waiting for your approval" in dream_now(agent)
     assert "discarded" in dream_now(agent, undo=True)
     assert room.content() == before
     with pytest.raises(UsageError, match="no dream waits"):

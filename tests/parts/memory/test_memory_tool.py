@@ -239,7 +239,7 @@ def test_a_second_of_two_equal_memories_is_told_as_known_and_one_that_has_moved_
     desk.do(command="rename", old_path="/memories/project/a.md", new_path="/memories/project/deep/a.md")
     for given in ({"command": "delete"}, {"command": "view"}, {"command": "str_replace", "old_str": "x"}):
         told = desk.fails(**given, path="/memories/project/a.md")
-        assert "/memories/project/a.md does not exist any more: it was moved to /memories/project/deep/a.md" in told
+        assert "/memories/project/a.md no longer exists: it was moved to /memories/project/deep/a.md" in told
 
 
 def test_the_index_is_kept_by_code(desk: Desk) -> None:
@@ -704,7 +704,7 @@ SHAPES = {
     "no line end": f"{HEADED}Plots have titles.",
     "header only": HEADED,
     "header only, no line end": HEADED.rstrip(),
-    "no header": "Plots have titles.\nThey are printed.\n",
+    "no frontmatter": "Plots have titles.\nThey are printed.\n",
     "empty": "",
     "blank lines": "\n\n\n",
     "header after blank lines": f"\n\n{HEADED}Plots have titles.\n",

@@ -24,7 +24,7 @@ def test_a_plan_is_journalled_whole_and_said_in_a_line(tmp_path: Path) -> None:
     said = write(workspace, ("read", "done"), ("clean\nthe  dates", "doing"), ("plot", "pending"))
     assert said == "1 of 3 steps done; doing: clean the dates"
     assert workspace.plans == [(Step("read", "done"), Step("clean the dates", "doing"), Step("plot", "pending"))]
-    assert write(workspace) == "no plan any more"
+    assert write(workspace) == "no plan now"
     assert workspace.plans[-1] == ()
 
 

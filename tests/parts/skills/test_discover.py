@@ -74,7 +74,7 @@ def test_a_link_to_a_neighbour_whose_name_begins_alike_is_followed(tmp_path: Pat
 
 def test_one_bad_skill_hides_no_other(tmp_path: Path) -> None:
     make(tmp_path / "good")
-    for name, text in {"none": "no header", "empty": "", "deep": "---\nname: [\n---\n"}.items():
+    for name, text in {"none": "no frontmatter", "empty": "", "deep": "---\nname: [\n---\n"}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / FILE).write_text(text)
     (tmp_path / "binary").mkdir()

@@ -66,7 +66,7 @@ INVALID = {
     "long compatibility": (
         f"---\nname: my-skill\ndescription: d\ncompatibility: {'x' * 550}\n---\n", "my-skill", "500"
     ),
-    "no header": ("# My Skill\n", "my-skill", "no header"),
+    "no frontmatter": ("# My Skill\n", "my-skill", "no frontmatter"),
     "unclosed header": ("---\nname: my-skill\ndescription: d\n", "my-skill", "no closing"),
     "a list": ("---\n- just\n- a list\n---\n", "my-skill", "`key: value`"),
     "tools as a mapping": ("---\nname: my-skill\ndescription: d\nallowed-tools: {a: 1}\n---\n", "my-skill", "allowed"),
@@ -126,8 +126,8 @@ def test_what_can_be_understood_is_loaded_with_a_warning(tmp_path: Path, case: s
     [
         ("---\nname: my-skill\n---\n", "no description"),
         ("---\nname: my-skill\ndescription: ''\n---\n", "no description"),
-        ("no header at all", "no header"),
-        (b"\xff\xfe\x00\x01 not text", "no header"),
+        ("no header at all", "no frontmatter"),
+        (b"\xff\xfe\x00\x01 not text", "no frontmatter"),
         ("---\nname: my-skill\ndescription: d", "no closing"),
     ],
 )

@@ -135,6 +135,9 @@ class IPyAgent(Configurable):
     redact_secrets = Bool(
         True, help="Mask what looks like a secret in results, attachments and messages before the model gets them."
     ).tag(config=True)
+    backup_mb = Int(
+        100, min=0, help="Largest file in MB of which undo keeps a copy before code changes it; larger: asked."
+    ).tag(config=True)
     allowed_folders = List(Unicode(), help="More folders that the agent may read without asking.").tag(config=True)
     engine = Enum(
         ("client", "server", "auto"),

@@ -43,6 +43,7 @@ from ipyagent.loop.budget import Spending
 from ipyagent.loop.calls import place_of
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
+from ipyagent.loop.watching import CodeWatch
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import Connections
 from ipyagent.model.endpoint import own_keys
@@ -218,6 +219,7 @@ class SessionSetup:
             cell_ids=self._cell_ids,
             names=self.names,
             marks=self.marks,
+            watched=session.kept(CodeWatch, lambda: CodeWatch(session)).run,
             **services,
         )
 

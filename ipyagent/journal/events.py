@@ -237,12 +237,15 @@ class PermissionAnswered(_Event, frozen=True, tag=True):
 class FileChanged(_Event, frozen=True, tag=True):
     """A tool wrote a file. `path` is relative to the project where it can be; `backup` names the
     copy of the old content beside the transcript ("" when the file is new); `digest` is the
-    SHA-256 of the new content ("" when it was deleted)."""
+    SHA-256 of the new content ("" when it was deleted). `mode`: its permission bits before (0: not kept). `begun`: code
+    is about to change it, and what it left there a later event of the call tells."""
 
     call: str
     path: str
     backup: str = ""
     digest: str = ""
+    mode: int = 0
+    begun: bool = False
 
 
 class FilesRestored(_Event, frozen=True, tag=True):

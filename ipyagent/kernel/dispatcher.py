@@ -18,13 +18,23 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from types import BuiltinFunctionType
 from typing import Any, Literal, TypeVar
 
 from ipyagent.errors import AgentError
 from ipyagent.journal.protocols import CellOutput, Execution
 from ipyagent.kernel import execute
-from ipyagent.kernel.interrupts import BlockingInbox, CallJob, CodeJob, Interrupts, JobGuard, LoopInbox, QueuedJob
+from ipyagent.kernel.interrupts import (
+    BlockingInbox,
+    CallJob,
+    CodeJob,
+    Interrupts,
+    JobGuard,
+    LoopInbox,
+    QueuedJob,
+    Watching,
+)
 from ipyagent.kernel.output import OutputLog, readable
 from ipyagent.kernel.processes import ChildProcessTracker
 from ipyagent.kernel.thread import AgentLoop, keep_logs_apart
@@ -98,6 +108,8 @@ ONE_RUN = InterruptibleRunner()
 
 T = TypeVar("T")
 
+_beside: ContextVar[bool] = ContextVar("ipyagent_beside", default=False)
+"""Whether a question is of a thread that cannot read a line."""
 _CLOSE = 2.0
 """Seconds a stopped turn has to close before the door gives up."""
 _ON_ITS_WAY = 0.05
@@ -139,6 +151,8 @@ class MainThreadExecutor:
         self._turn: concurrent.futures.Future[Any] | None = None
         self._closing_since: float | None = None
         self._cancelled_outside = False
+        self._within: BlockingInbox | None = None
+        """Takes the lines that are asked for while code waits for an answer."""
 
     # ------------------------------------------------------------------ doors
 
@@ -205,10 +219,12 @@ class MainThreadExecutor:
         scope: AbstractContextManager[object] | None = None,
         begun: Callable[[], None] | None = None,
         after: Callable[[], None] | None = None,
+        watch: Watching | None = None,
     ) -> Execution:
         """Run code in the user's namespace on the main thread; `scope` is entered there around the run (a
         namespace of its own), `begun` called on this loop once it is no longer waiting for its turn, `after` on the
         main thread behind a run that was not interrupted: another call there would wait for both threads again.
+        `watch` is called there with a way to wait for the agent thread from within the code, and entered around it.
 
         `on_output` is called on this loop with pieces of live text, about 25 times a second, also
         while the code blocks its thread. A piece that begins with "\\r" replaces the line that was
@@ -221,7 +237,7 @@ class MainThreadExecutor:
         raised once it has ended. Raises asyncio.CancelledError at once when the turn has stopped.
         """
         async with ONE_RUN.turn(self._ident):
-            return await self._run_code(code, on_output, scope, begun, after)
+            return await self._run_code(code, on_output, scope, begun, after, watch)
 
     async def _run_code(
         self,
@@ -230,9 +246,10 @@ class MainThreadExecutor:
         scope: AbstractContextManager[object] | None,
         begun: Callable[[], None] | None,
         after: Callable[[], None] | None,
+        watch: Watching | None,
     ) -> Execution:
         log = OutputLog(self._max_chars, self._live_chars)
-        job = CodeJob(code, log, ChildProcessTracker(), scope, after)
+        job = CodeJob(code, log, ChildProcessTracker(), scope, after, watch)
         await self._post(job)
         waiting = asyncio.wrap_future(job.future)
         cancelled, since = False, 0.0
@@ -269,6 +286,9 @@ class MainThreadExecutor:
         when it was interrupted or the turn has stopped."""
         job = CallJob(function)
         await self._post(job)
+        return await self._outcome_of(job)
+
+    async def _outcome_of(self, job: CallJob[T]) -> T:
         waiting = asyncio.wrap_future(job.future)
         cancelled = False
         while not waiting.done():
@@ -286,7 +306,14 @@ class MainThreadExecutor:
     async def ask_line(self, prompt: str) -> str:
         """`input(prompt)` on the main thread. Raises EOFError and whatever the front-end's input
         raises when nobody can answer."""
-        return await self.call(lambda: read_line(prompt))
+        if _beside.get():
+            raise EOFError("the question is of another thread, and the main one runs code")
+        if (within := self._within) is None:
+            return await self.call(lambda: read_line(prompt))
+        job = CallJob(lambda: read_line(prompt))
+        if not within.post(job):
+            raise asyncio.CancelledError
+        return await self._outcome_of(job)
 
     async def _post(self, job: QueuedJob[Any]) -> None:
         if self.stopped or self._inbox is None or not self._inbox.post(job):
@@ -302,6 +329,43 @@ class MainThreadExecutor:
 
     # ------------------------------------------------------------------ on the cell's thread
 
+    def wait_within(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The value of `make()` on the agent thread, for code that runs: the thread that calls this waits, and, where
+        it is the cell's, reads the lines that are asked for meanwhile. Raises what the coroutine raises, and what an
+        interrupt raises in the code."""
+        job, mine = self._interrupts.running, threading.get_ident() == self._ident and self._within is None
+
+        async def asked() -> T:
+            _beside.set(not mine)
+            return await make()
+
+        inbox = BlockingInbox()
+        future = asyncio.run_coroutine_threadsafe(asked(), self._thread.loop)
+        future.add_done_callback(lambda _: inbox.wake())
+        if mine:
+            self._within = inbox
+        try:
+            while not future.done():
+                line = inbox.next(None)
+                if line is not None and line.future.set_running_or_notify_cancel():
+                    self._serve_call(line, JobGuard(self._interrupts, line, self._on_cancel))
+                    if job is not None:
+                        self._interrupts.arm(job)
+                        if self._interrupts.wanted_for(job):
+                            raise KeyboardInterrupt if job.task is None else asyncio.CancelledError
+        except BaseException:
+            future.cancel()
+            raise
+        finally:
+            if mine:
+                self._within = None
+            for line in inbox.close():
+                line.future.cancel()
+        return future.result()
+
+    def _watched(self, job: CodeJob) -> AbstractContextManager[object]:
+        return contextlib.nullcontext() if job.watch is None else job.watch(self.wait_within)
+
     def _take(self, job: QueuedJob[Any]) -> bool:
         if self.stopped:
             job.future.cancel()
@@ -314,7 +378,7 @@ class MainThreadExecutor:
                 self._shell, job.code, job.log, guard=guard, cell=self._cell_of(job), max_chars=self._max_chars
             )
             try:
-                with job.brood, job.scope or contextlib.nullcontext():
+                with job.brood, job.scope or contextlib.nullcontext(), self._watched(job):
                     execution = await run
                 self._ended(job, execution, guard)
             except BaseException as problem:  # noqa: BLE001 - the run_code that waits gets it
@@ -328,7 +392,7 @@ class MainThreadExecutor:
         guard = JobGuard(self._interrupts, job, self._on_cancel)
         if isinstance(job, CodeJob):
             try:
-                with job.brood, job.scope or contextlib.nullcontext():
+                with job.brood, job.scope or contextlib.nullcontext(), self._watched(job):
                     execution = execute.run_sync(
                         self._shell, job.code, job.log, guard=guard, cell=self._cell_of(job), max_chars=self._max_chars
                     )
@@ -500,9 +564,12 @@ class MainThreadProxy:
         scope: AbstractContextManager[object] | None = None,
         begun: Callable[[], None] = lambda: None,
         after: Callable[[], None] | None = None,
+        watch: Watching | None = None,
     ) -> Execution:
         """As `MainThreadExecutor.run_code`; code that a turn's end left unbegun is run in the next turn."""
-        return await self._served(lambda main: main.run_code(code, on_output, scope=scope, begun=begun, after=after))
+        return await self._served(
+            lambda main: main.run_code(code, on_output, scope=scope, begun=begun, after=after, watch=watch)
+        )
 
     async def call(self, function: Callable[[], T]) -> T:
         """As `MainThreadExecutor.call`."""

@@ -19,9 +19,9 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ipyagent.journal.protocols import Execution
 from ipyagent.kernel.output import OutputLog
@@ -32,6 +32,11 @@ from ipyagent.kernel.thread import AgentLoop
 # and a job that slipped in while it closed is cancelled: no job is lost in silence.
 
 T = TypeVar("T")
+
+
+Waiting: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
+"""Waits on a thread that runs code for the value of a coroutine on the agent thread; an interrupt ends it."""
+Watching: TypeAlias = Callable[[Waiting], contextlib.AbstractContextManager[object]]
 
 
 class QueuedJob(Generic[T]):
@@ -45,7 +50,8 @@ class QueuedJob(Generic[T]):
 
 class CodeJob(QueuedJob[Execution]):
     """Run code; `log` takes its output, `brood` knows which child processes are its own, `scope` is entered
-    around the run on its thread, `after` called there behind a run that was not interrupted."""
+    around the run on its thread, `after` called there behind a run that was not interrupted; `watch` is entered around
+    the code, see `MainThreadExecutor.run_code`."""
 
     def __init__(
         self,
@@ -54,9 +60,11 @@ class CodeJob(QueuedJob[Execution]):
         brood: ChildProcessTracker,
         scope: contextlib.AbstractContextManager[object] | None = None,
         after: Callable[[], None] | None = None,
+        watch: Watching | None = None,
     ) -> None:
         super().__init__()
         self.code = code
+        self.watch = watch
         self.log = log
         self.brood = brood
         self.scope = scope
@@ -252,6 +260,11 @@ class Interrupts:
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the turn is over
                 loop.call_soon_threadsafe(self._kick)
+
+    @property
+    def running(self) -> QueuedJob[Any] | None:
+        """The job whose code runs."""
+        return self._running
 
     def wanted_for(self, job: QueuedJob[Any]) -> bool:
         return self._wanted() or job.broken

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
+
+import msgspec
 
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import FileChanged, PlanWritten, ResultStored, Step
@@ -16,6 +18,7 @@ from ipyagent.journal.protocols import Execution, Workspace
 from ipyagent.kernel.cell_marks import CellMarks
 from ipyagent.kernel.dispatcher import MainThreadExecutor, MainThreadProxy
 from ipyagent.kernel.frontend import opened, own_notebook
+from ipyagent.kernel.interrupts import Watching
 from ipyagent.kernel.previews import TypeInfo
 from ipyagent.kernel.scope import IsolatedNamespace, users_namespace
 from ipyagent.kernel.variables import short_types
@@ -23,6 +26,17 @@ from ipyagent.nofollow import is_file, write_atomically
 
 BACKUPS = "backups"
 """Folder beside the transcript with the old content of changed files, named by its SHA-256."""
+
+
+class CodeRunWatch(Protocol):
+    """What sees a run of code; `refused` tells what it was not allowed to do."""
+
+    @property
+    def refused(self) -> Sequence[str]: ...
+
+    @property
+    def around(self) -> Watching:
+        """See `MainThreadExecutor.run_code`."""
 
 
 class Names:
@@ -61,6 +75,8 @@ class KernelWorkspace:
     """Called when code no longer waits for the main thread."""
     call: str = ""
     streamed: Callable[[str], None] = lambda text: None
+    watched: Callable[[KernelWorkspace, str], CodeRunWatch] | None = None
+    """Gives the watch of a run of this code; None: nobody looks at what it does."""
 
     @property
     def namespace(self) -> dict[str, Any]:
@@ -89,7 +105,15 @@ class KernelWorkspace:
         self.streamed(text)
 
     async def run_code(self, code: str) -> Execution:
-        return await self.main.run_code(code, self.streamed, scope=self.scope, begun=self.begun, after=self.look)
+        watch = self.watched(self, code) if self.watched is not None else None
+        around = watch.around if watch is not None else None
+        done = await self.main.run_code(
+            code, self.streamed, scope=self.scope, begun=self.begun, after=self.look, watch=around
+        )
+        if watch is None or not (refused := [why for why in watch.refused if why not in (done.error or "")]):
+            return done
+        lines = [*([done.output.rstrip("\n")] if done.output else ()), *(f"[refused: {why}]" for why in refused)]
+        return msgspec.structs.replace(done, output="\n".join(lines))
 
     async def on_main(self, call: Callable[[], Any]) -> Any:
         return await self.main.call(call if self.scope is None else self.scope.calling(call))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import statistics
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ipyagent.journal.events import LayerFailed, PermissionAnswered, PermissionAsked
+from ipyagent.journal.events import LayerFailed, PermissionAsked
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import DEAREST, cost_of
 from ipyagent.project import update_object
@@ -162,7 +161,7 @@ class Budget:
         if surface is None or not surface.can_ask:
             return False
         text = f"{line}. Continue?"
-        asked = self._session.record(
+        answer = await self._session.ask(
             PermissionAsked(
                 call=f"budget-{self._session.journal.last}",
                 tool="budget",
@@ -171,12 +170,6 @@ class Budget:
                 digest=hashlib.sha256(text.encode()).hexdigest(),
             )
         )
-        try:
-            answer = await surface.ask(asked)
-        except asyncio.CancelledError:
-            self._session.record(PermissionAnswered(call=asked.call, answer="deny", by="stop"))
-            raise
-        self._session.record(PermissionAnswered(call=asked.call, answer=answer.answer, by=answer.by))
         return answer.answer != "deny"
 
 

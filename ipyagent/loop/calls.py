@@ -37,7 +37,7 @@ from ipyagent.journal.protocols import REPLY, ModelReply, ObjectRef, PermissionA
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.kernel.variables import preview
 from ipyagent.loop.hooks import hooks
-from ipyagent.loop.permissions import Ask, Deny, digest_of
+from ipyagent.loop.permissions import Allow, Ask, Deny, digest_of
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Session
 from ipyagent.model.endpoint import own_keys
@@ -459,6 +459,8 @@ async def _allow(session: Session, call: str, tool: Tool, given: dict[str, Any],
         session.record(PermissionAnswered(call=call, answer="deny", by=decision.by, reason=decision.reason))
         raise ToolFailure(decision.reason)
     if not isinstance(decision, Ask) or surface is None:
+        if isinstance(decision, Allow) and decision.by == "rule":
+            session.consented.add(call)
         return
     question = decision.question
     asked = session.record(
@@ -490,6 +492,7 @@ async def _allow(session: Session, call: str, tool: Tool, given: dict[str, Any],
         raise ToolFailure(f"The user denied this call.{reason} Do not try it again in another way; ask or go on.")
     if changed is not None:
         raise changed
+    session.consented.add(call)
 
 
 def _changed(tool: Tool, given: dict[str, Any], workspace: Workspace, digest: str) -> ToolFailure | None:

@@ -21,6 +21,7 @@ from ipyagent.journal.events import (
     Compacted,
     Event,
     LayerFailed,
+    PermissionAnswered,
     PermissionAsked,
     SessionStarted,
     Streamed,
@@ -30,7 +31,17 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.journal import Journal, Problem, Start, clean
 from ipyagent.journal.open_calls import CUT_OFF, NOT_RUN
-from ipyagent.journal.protocols import Model, ModelInfo, Rates, Surface, Tool, TurnStatus, WindowState, Workspace
+from ipyagent.journal.protocols import (
+    Model,
+    ModelInfo,
+    PermissionAnswer,
+    Rates,
+    Surface,
+    Tool,
+    TurnStatus,
+    WindowState,
+    Workspace,
+)
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.journal.view import ContextView
 from ipyagent.kernel.interrupts import held_sigint
@@ -81,6 +92,8 @@ class Session:
         """Told of each event once it is journalled, on whatever thread recorded it."""
         self.told: set[str] = set()
         """What is said to the user once only."""
+        self.consented: set[str] = set()
+        """Calls that the user allowed, by an answer or a rule."""
         self.turn_cost: float | None = 0.0
         """Dollars since `begin_costs`; None once a price was not known."""
         self._paid_before = 0.0
@@ -355,6 +368,21 @@ class Session:
         for tell in tuple(self.heard):
             tell(made)
         return made
+
+    async def ask(self, question: PermissionAsked) -> PermissionAnswer:
+        """Put a question to the user and journal both; for whoever knows that somebody can be asked."""
+        assert self.surface is not None
+        asked = self.record(question)
+        await self.synced()
+        self.show_phase("waiting for your answer")
+        try:
+            answer = await self.surface.ask(asked)
+        except asyncio.CancelledError:
+            self.record(PermissionAnswered(call=asked.call, answer="deny", by="stop"))
+            raise
+        reason = clean(answer.reason)
+        self.record(PermissionAnswered(call=asked.call, answer=answer.answer, by=answer.by, reason=reason))
+        return answer
 
     def show_phase(self, phase: str) -> None:
         """Tell the surface what is going on now and where window and cost stand."""

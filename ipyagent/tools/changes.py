@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import hashlib
 import os
 import re
 import secrets
+import shutil
+import stat
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
 from typing import NamedTuple
 
+from ipyagent import nofollow
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import FileChanged
 from ipyagent.journal.protocols import PermissionQuestion, Workspace
-from ipyagent.nofollow import is_file
+from ipyagent.nofollow import is_file, remove, spot
 from ipyagent.redaction import stand_ins
 from ipyagent.tools.paths import digest, is_guarded, read_bytes, shown
 
@@ -231,14 +236,19 @@ def _stands_for_rest(line: str) -> bool:
     return bool((_REST if dots else _REST_ALONE).fullmatch(words))
 
 
-def written_beside(path: Path, data: bytes) -> Path:
-    """A new file in `path`'s folder with these bytes on disk and `path`'s mode. Raises OSError."""
+def written_beside(path: Path, data: bytes | Path) -> Path:
+    """A new file in `path`'s folder with these bytes (of a file, given its path) on disk and `path`'s mode. Raises
+    OSError."""
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     descriptor = os.open(temporary, flags, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            if isinstance(data, Path):
+                with nofollow.reading(data) as source:
+                    shutil.copyfileobj(source, file, PIECE)
+            else:
+                file.write(data)
             file.flush()
             os.fsync(descriptor)
         if path.exists():
@@ -340,39 +350,128 @@ def _inside(path: str, root: Path) -> Path:
 
 
 def _put_back(target: Path, steps: Sequence[FileChanged], backups: Path) -> bool:
-    """Whether anything had to be written."""
-    now = current(target)
-    content = now
+    """Whether anything had to be written. `steps`: newest first."""
+    now = mark = digest_of_file(target)
     for step in steps:
-        before = _backup(step.backup, backups)
-        mark = "" if content is None else digest(content)
-        if mark == step.digest:
-            content = before
-        elif content != before:  # equal: this change was journalled and then not made
+        if mark == step.digest and not step.begun:
+            mark = step.backup
+        elif mark != step.backup:  # equal: this change was journalled and then not made
+            if step.begun:
+                kept = backups / step.backup
+                raise ToolFailure(f"code was changing it when it was cut off; as it was before it is kept as {kept}")
             raise ToolFailure("it has changed since")
-    if content == now:
-        return False
-    if content is None:
+    mode = steps[-1].mode
+    if mark == now:
+        if not mark or not mode or mode == stat.S_IMODE(target.stat().st_mode):
+            return False
+        target.chmod(mode)
+        return True
+    if not mark:
         target.unlink()
         return True
+    file = _backup(mark, backups)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = written_beside(target, content)
+    temporary = written_beside(target, file)
     try:
+        if mode:
+            temporary.chmod(mode)
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
     return True
 
 
-def _backup(name: str, backups: Path) -> bytes | None:
-    if not name:
-        return None
+def _backup(name: str, backups: Path) -> Path:
     file = backups / name
     if not file.resolve().is_relative_to(backups.resolve()):
         raise ToolFailure(f"its backup {name!r} is not among the session's backups")
     if not is_file(file):
         raise ToolFailure(f"its backup {name} is missing")
-    content = current(file)
-    if content is None or digest(content) != name:
+    if digest_of_file(file) != name:
         raise ToolFailure(f"its backup {name} was changed")
-    return content
+    return file
+
+
+# ---- Copies of files that code is about to change, of any size.
+
+PIECE = 1 << 20
+"""Bytes that are read at a time."""
+
+
+def digest_of_file(path: Path) -> str:
+    """SHA-256 of a regular file in hexadecimal; "" when there is none. Raises ToolFailure for what is none."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ToolFailure(f"{path} is not a regular file")
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+
+
+class Copy:
+    """What a file was when this was made. It has a name of its own among the session's backups once it is kept."""
+
+    def __init__(self, file: Path, state: os.stat_result) -> None:
+        self._file, self._state = file, state
+        self.mode = stat.S_IMODE(state.st_mode)
+        self._digest = ""
+
+    def __repr__(self) -> str:
+        return f"<Copy {self._file.name}>"
+
+    @property
+    def digest(self) -> str:
+        if not self._digest:
+            self._digest = digest_of_file(self._file)
+        return self._digest
+
+    def same(self, path: str) -> bool:
+        """Whether the file is still as it was."""
+        try:
+            state = os.lstat(path)
+        except OSError:
+            return False
+        return _stamp(state) == _stamp(self._state) or self.after(path) is None
+
+    def after(self, path: str) -> str | None:
+        """The digest of what is there now ("": nothing); None when content and mode are as they were."""
+        try:
+            now = digest_of_file(Path(path))
+            same = now == self.digest and stat.S_IMODE(os.lstat(path).st_mode) == self.mode
+        except (OSError, ToolFailure):
+            return ""
+        return None if same else now
+
+    def keep(self) -> None:
+        """Give it the name that `FileChanged.backup` says. Raises OSError."""
+        kept = self._file.with_name(self.digest)
+        if self._file != kept:
+            with spot(self._file) as (name, at):
+                os.replace(name, os.path.join(os.path.dirname(name), self.digest), src_dir_fd=at, dst_dir_fd=at)
+            self._file = kept
+
+    def discard(self) -> None:
+        """It is not needed; one that is kept stays, for another change may be of the same content."""
+        if self._file.name != self._digest:
+            remove(self._file)
+
+
+def _stamp(state: os.stat_result) -> tuple[int, ...]:
+    return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_mode
+
+
+def copied(path: str, backups: Path) -> Copy:
+    """A copy of a regular file beside the session's transcript. Raises OSError; then nothing is left."""
+    file = backups / f".{secrets.token_hex(8)}.new"
+    try:
+        with open(path, "rb") as source:
+            state = os.fstat(source.fileno())
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with os.fdopen(nofollow.opened(file, flags, make=True), "wb") as target:
+                shutil.copyfileobj(source, target, PIECE)
+    except BaseException:
+        with suppress(OSError):
+            remove(file)
+        raise
+    return Copy(file, state)

@@ -6,11 +6,13 @@ own translation of magics and `!`, never by its text."""
 from __future__ import annotations
 
 import ast
+import glob
 import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path, PurePath
 from typing import Any
 
 from ipyagent.tools.paths import in_force
@@ -340,14 +342,8 @@ def code_danger(code: str, folder: Path, depth: int = 0) -> str:
     # IPython's translation takes time with the square of their number: 50 lines take 0.2 s.
     if sum(line.lstrip()[:1] in ("!", "%", "?") for line in code.split("\n")) > 100:
         return "it has too many magics to be examined"
-    if bare := _bare(code):
-        code = f"%{bare}"
-    from IPython.core.inputtransformer2 import TransformerManager
-
-    try:
-        manager: Any = TransformerManager  # IPython has no types here
-        tree = ast.parse(manager().transform_cell(code))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = _tree(code)
+    if tree is None:
         return ""
     nodes = list(ast.walk(tree))
     names = _imports(nodes)
@@ -369,6 +365,20 @@ def code_danger(code: str, folder: Path, depth: int = 0) -> str:
         ):
             return reason
     return _standing(nodes, names, docs, folder)
+
+
+def _tree(code: str) -> ast.Module | None:
+    """The code as Python, after IPython's own translation; None when it does not parse."""
+    if bare := _bare(code):
+        code = f"%{bare}"
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    try:
+        manager: Any = TransformerManager  # IPython has no types here
+        source: str = manager().transform_cell(code)
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 _WRITERS = re.compile(
@@ -419,27 +429,78 @@ def _reads(call: ast.Call, names: dict[str, str]) -> bool:
     return last.startswith(("read", "load", "is_", "exists", "stat", "glob", "find", "startswith", "endswith"))
 
 
-def _text(node: ast.AST, depth: int = 0) -> str:
-    """A text that is written out, also one that is put together of such; "" for anything else."""
+def _text(node: ast.AST, depth: int = 0, unknown: str = "x") -> str:
+    """A text that is written out, also one that is put together of such, with `unknown` for what a format string puts
+    in; "" for anything else."""
     if depth > 30:
         return ""
     match node:
         case ast.Constant(value=str(text)):
             return text
         case ast.BinOp(op=ast.Add(), left=left, right=right):
-            first, second = _text(left, depth + 1), _text(right, depth + 1)
+            first, second = _text(left, depth + 1, unknown), _text(right, depth + 1, unknown)
             return first + second if first and second else ""
         case ast.BinOp(op=ast.Div(), left=left, right=right):
-            first, second = _text(left, depth + 1) or ".", _text(right, depth + 1)
+            first, second = _text(left, depth + 1, unknown) or ".", _text(right, depth + 1, unknown)
             return f"{first}/{second}" if second else ""
         case ast.JoinedStr(values=values):
-            return "".join(_text(value, depth + 1) or "x" for value in values)
+            return "".join(_text(value, depth + 1, unknown) or unknown for value in values)
         case ast.FormattedValue(value=value):
-            return _text(value, depth + 1)
-        case ast.Call(args=[ast.Constant(value=str(text))], func=ast.Name() | ast.Attribute()):
-            return text if isinstance(node.func, ast.Name) and node.func.id == "Path" else ""
+            return _text(value, depth + 1, unknown)
+        case ast.Call(func=ast.Name(id="Path") | ast.Attribute(attr="join" | "Path"), args=[_, *_] as args):
+            parts = [_text(arg, depth + 1, unknown) for arg in args]
+            return "/".join(parts) if all(parts) else ""
         case _:
             return ""
+
+
+MOST_NAMED = 200
+"""Files of one run of code that are copied before it because it names them."""
+_WORD = re.compile(r"[^\s'\"`(),;=<>|&]{1,400}")
+
+
+def named_files(code: str, namespace: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Files that the code names where it may write them, absolute: compiled code opens files itself, so that nothing
+    tells which. By texts of the code and of variables, by patterns, and those of a folder; what a call only reads does
+    not count."""
+    tree = _tree(code)
+    if tree is None:
+        return
+    nodes = list(ast.walk(tree))
+    names = _imports(nodes)
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    reading = [call for call in calls if _reads(call, names)]
+    read = {id(part) for call in reading for arg in (*call.args, *call.keywords) for part in ast.walk(arg)}
+    given = {id(part) for call in calls if call not in reading for arg in (*call.args, *call.keywords)
+             for part in ast.walk(arg)}  # fmt: skip
+    writes = any(_writes(call, names) for call in calls)
+    found: dict[str, None] = {}
+    for node in nodes:
+        if id(node) in read or not (writes or id(node) in given):
+            continue
+        text: Any = _text(node, unknown="*")
+        if isinstance(node, ast.Name):
+            text = namespace.get(node.id)
+            text = os.fspath(text) if isinstance(text, PurePath) else text
+        if type(text) is str and text and len(text) <= 100_000:
+            for word in dict.fromkeys([text, *islice(_WORD.findall(text), 1_000)] if len(text) > 3 else [text]):
+                found.update(dict.fromkeys(_files_of(word, folder)))
+        if len(found) >= MOST_NAMED:
+            break
+    yield from islice(found, MOST_NAMED)
+
+
+def _files_of(name: str, folder: Path) -> Iterable[str]:
+    if len(name) > 400 or "\0" in name or "\n" in name or name.strip("./*") == "":
+        return
+    path = os.path.abspath(os.path.join(os.getcwd(), os.path.expanduser(name)))
+    if "*" in name or "?" in name:
+        yield from (each for each in islice(glob.iglob(path, recursive=True), MOST_NAMED) if os.path.isfile(each))
+    elif os.path.isfile(path):
+        yield path
+    elif os.path.isdir(path) and Path(path) not in (folder, *folder.parents):
+        within = (os.path.join(top, each) for top, _, files in os.walk(path) for each in files)
+        yield from islice(within, MOST_NAMED)
 
 
 def _bare(code: str) -> str:

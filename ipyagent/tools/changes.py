@@ -412,9 +412,9 @@ def digest_of_file(path: Path) -> str:
 class Copy:
     """What a file was when this was made. It has a name of its own among the session's backups once it is kept."""
 
-    def __init__(self, file: Path, state: os.stat_result) -> None:
+    def __init__(self, file: Path, state: os.stat_result | None = None, mode: int = 0) -> None:
         self._file, self._state = file, state
-        self.mode = stat.S_IMODE(state.st_mode)
+        self.mode = mode if state is None else stat.S_IMODE(state.st_mode)
         self._digest = ""
 
     def __repr__(self) -> str:
@@ -432,7 +432,8 @@ class Copy:
             state = os.lstat(path)
         except OSError:
             return False
-        return _stamp(state) == _stamp(self._state) or self.after(path) is None
+        known = self._state is not None and _stamp(state) == _stamp(self._state)
+        return known or self.after(path) is None
 
     def after(self, path: str) -> str | None:
         """The digest of what is there now ("": nothing); None when content and mode are as they were."""

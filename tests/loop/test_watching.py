@@ -203,6 +203,7 @@ OVERWRITES: dict[str, list[str]] = {
         "import os, threading\nt = threading.Thread(target=lambda: open('raw.csv', 'w').close())\nt.start(); t.join()",
         "import asyncio\nawait asyncio.to_thread(lambda: open('raw.csv', 'w').close())",
         "import asyncio\nasync def f():\n    open('raw.csv', 'w').close()\nawait asyncio.create_task(f())",
+        "import multiprocessing as m\np = m.get_context('fork').Process(target=lambda: open('raw.csv', 'w').close())\np.start(); p.join()",
         "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(2) as p:\n    list(p.map(lambda n: open(n, 'w').close(), ['raw.csv', 'raw.txt']))",
     ],
     "pickle, archives, databases": [

@@ -16,9 +16,9 @@ from ipyagent.options import CellOptions, one_line, parse
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
-    from ipyagent.assembly.recorded import Recording
     from ipyagent.assembly.requests import Options, PreparedTurn, TurnResult
     from ipyagent.commands.companion import Companion
+    from ipyagent.journal.recorded import Recording
 
 SHORT = "agent"
 LINES = {"context": "line", "compact": "line", "memory": "line_cell", "skills": "line"}

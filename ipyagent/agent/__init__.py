@@ -12,7 +12,6 @@ from typing import Any
 from ipyagent.agent.rerun import CellReplay
 from ipyagent.agent.turns import TurnRunner
 from ipyagent.assembly.compacting import CompactCommand
-from ipyagent.assembly.recorded import Recording, recordings_in
 from ipyagent.assembly.requests import (
     Listener,
     NullSurface,
@@ -36,6 +35,7 @@ from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import CellOutput, ModelInfo, Surface, Tool, WindowState
+from ipyagent.journal.recorded import Recording, recordings_in
 from ipyagent.kernel.cell_marks import HIDDEN, HIDE, Runs
 from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.scope import make_shell

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.assembly.recorded import Recording, differences, text_of
 from ipyagent.assembly.requests import Options, TurnResult
 from ipyagent.assembly.wiring import limits_of
 from ipyagent.assembly.workbench import SessionSetup
@@ -36,6 +35,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.journal import new_session_id
 from ipyagent.journal.protocols import ModelInfo, ModelReply, Surface, Tool, ToolOutput, Workspace
+from ipyagent.journal.recorded import Recording, differences, text_of
 from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace
 from ipyagent.loop.calls import Missteps, run_calls
@@ -195,7 +195,7 @@ class CellReplay:
                 return f"the recorded code may not run again: {why}"
             self._left.append(f"{called.name} ({why})")
             return ""
-        self._ran += 1
+        self._ran += called.name == CODE
         if new.note == "interrupted":
             return "interrupted"
         if new.is_error and not old.is_error:

@@ -10,10 +10,10 @@ from ipyagent.kernel.frontend import route_clicks
 from ipyagent.options import nearest
 
 if TYPE_CHECKING:
-    from ipyagent.assembly.recorded import Recording
     from ipyagent.extension import Extension
     from ipyagent.journal.events import PermissionAsked
     from ipyagent.journal.protocols import PermissionAnswer, Surface
+    from ipyagent.journal.recorded import Recording
     from ipyagent.ui.asking import ReadLine
     from ipyagent.ui.board import Dashboard
 

@@ -230,7 +230,7 @@ def child_html(item: SubagentItem, look: Theme) -> str:
     name, _, rest = child_words(item).partition(": ")
     level = "ia-warning" if item.state == "error" else "ia-notice"
     return (
-        f'<div {look.kind("ia-note", "ia-child", level)}><span class="ia-icon ia-{item.state}" role="img" '
+        f'<div {look.kind("ia-note", "ia-child", level)}><span {look.kind(f"ia-{item.state}", "ia-icon")} role="img" '
         f'aria-label="{word}">{sign}</span> <span><b>{escape(name)}</b> {escape(rest)}</span></div>'
     )
 
@@ -271,9 +271,8 @@ def message_html(item: MessageItem, look: Theme) -> str:
     """The line, and the whole message in a fold when it says more."""
     head, _, rest = message_words(item).partition(": ")
     sign = "←" if item.way == "from" else "→"
-    shown = (
-        f'<span class="ia-icon" aria-hidden="true">{sign}</span> <span><b>{escape(head)}</b> {escape(rest)}</span>'
-    )
+    words = f"<span><b>{escape(head)}</b> {escape(rest)}</span>"
+    shown = f'<span {look.kind("ia-icon")} aria-hidden="true">{sign}</span> {words}'
     text = plain(item.text).strip()
     if " ".join(text.split()) == item.summary.strip():
         return f"<div {look.kind('ia-note', 'ia-message', 'ia-notice')}>{shown}</div>"

@@ -39,18 +39,22 @@ _STYLES = {
 
     "ia-figure": "margin:6px 0",
     "ia-chips": "line-height:2",
-    "ia-plan": "margin:2px 0 6px 0",
+    "ia-plan": "margin:0 0 6px 0",
     "ia-steps": "margin:2px 0 2px 6px;padding-left:0;list-style:none",
     "ia-chip": f"border:1px solid {LINE};border-radius:10px;padding:1px 9px;font-size:.9em;white-space:nowrap",
     "ia-gone": f"color:{DIM};font-size:.9em",
     "ia-chip-word": f"color:{DIM};font-size:.9em",
     "ia-picture": "max-width:100%;height:auto;background:#fff;border-radius:3px",
+    "ia-icon": "display:inline-block;width:14px;text-align:center;font-weight:600;line-height:1",
 }
 
 
 def sheet(name: str = "") -> str:
     """The shared style sheet, and that of `name` ("timeline") after it."""
     shared = (HERE / "look.css").read_text("utf-8")
+    if name == "panel":  # what a turn shows while it runs stands where it stands once it is static
+        for each, style in _STYLES.items():
+            shared += f".ia-panel .ia-piece .{each}{'' if each == 'ia-icon' else ':not(.ia-icon)'} {{ {style} }}\n"
     return shared + ((HERE / f"{name}.css").read_text("utf-8") if name else "")
 
 

@@ -71,7 +71,7 @@ def recalled_html(item: MemoriesItem, look: Theme) -> str:
         f'<div {look.kind("ia-chips")} role="group" aria-label="Recalled memories"><span {look.kind("ia-chip-word")}>'
         f"Recalled</span> {chips}</div>"
         f'<details class="ia-fold"><summary {look.kind("ia-line")}>{words}</summary>'
-        f"<div {look.kind('ia-body')}><ul>{rows}</ul></div></details>"
+        f"<div {look.kind('ia-body')}><ul style=\"margin:0 0 10px;padding-left:28px\">{rows}</ul></div></details>"
     )
 
 

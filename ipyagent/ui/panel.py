@@ -16,9 +16,9 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, TypeAlias
 
-from ipyagent.assembly.recorded import Recording, recording_of
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
 from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
+from ipyagent.journal.recorded import Recording, recording_of
 from ipyagent.ui import look
 from ipyagent.ui.asking import ReadLine, ask_on_a_line
 from ipyagent.ui.buttons import AsCells, ButtonBridge, UndoActions, UndoController

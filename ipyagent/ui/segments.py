@@ -55,7 +55,7 @@ FULL = (
 SHORT_THOUGHT = 100
 """Characters below which a thought is shown as it is."""
 
-_SIGNS = {"ia-done": f' style="color:{GOOD}"', "ia-error": f' style="color:{BAD}"'}
+_SIGNS = {"ia-done": f";color:{GOOD}", "ia-error": f";color:{BAD}"}
 _ICONS: dict[ToolState, tuple[str, str]] = {
     "running": ("", "running"),
     "done": ("✓", "done"),
@@ -99,7 +99,7 @@ def thinking(item: ThinkingItem, look: Theme) -> str:
     if not item.live and len(item.text) < SHORT_THOUGHT:
         return f"<div {look.kind('ia-aside')}><small><em>{escape(line(item.text))}</em></small></div>"
     word = "Thinking" if item.live else "Thought"
-    icon = '<span class="ia-icon ia-running" aria-hidden="true"></span>' if item.live else _icon("", "ia-dim", "")
+    icon = '<span class="ia-icon ia-running" aria-hidden="true"></span>' if item.live else _icon("", "ia-dim", "", look)
     return (
         f'<details class="ia-fold"><summary {look.kind("ia-line")}>{icon} <b>{word}</b> '
         f'<small {look.kind("ia-meta")}>{_size(item.text)}</small></summary>'
@@ -111,7 +111,7 @@ def notice(item: NoticeItem, look: Theme) -> str:
     level = {"info": "ia-notice", "warning": "ia-warning", "error": "ia-error"}[item.level]
     icon = {"info": "·", "warning": "!", "error": "✗"}[item.level]
     text = f"<strong>{escape(item.text)}</strong>" if item.level == "error" else escape(item.text)
-    return f"<div {look.kind('ia-note', level)}>{_icon(icon, level, item.level)} <span>{text}</span></div>"
+    return f"<div {look.kind('ia-note', level)}>{_icon(icon, level, item.level, look)} <span>{text}</span></div>"
 
 
 def tool(item: ToolItem, look: Theme) -> str:
@@ -242,8 +242,9 @@ def code_block(text: str, language: str, filename: str, look: Theme) -> str:
 
 def _icon(symbol: str, kind: str, word: str, look: Theme = PANEL) -> str:
     hidden = f' role="img" aria-label="{word}"' if word else ' aria-hidden="true"'
+    shown = look.kind("ia-icon")[:-1] if look.static else f'class="ia-icon {kind}'
     colour = _SIGNS.get(kind, "") if look.static else ""  # before words that are not coloured themselves
-    return f'<span class="ia-icon {kind}"{colour}{hidden}>{symbol}</span>'
+    return f'<span {shown}{colour}"{hidden}>{symbol}</span>'
 
 
 def _size(text: str) -> str:

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, TextIO, assert_never
 
-from ipyagent.assembly.recorded import Recording, recording_of
 from ipyagent.escape import exact, line, plain
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, Streamed
 from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
+from ipyagent.journal.recorded import Recording, recording_of
 from ipyagent.kernel.output import output
 from ipyagent.ui import markdown
 from ipyagent.ui.asking import COLUMNS, ROWS, ReadLine, ask_on_a_line, pages_of

@@ -95,6 +95,7 @@ DISTANT = {
     "tabs": "ls data" + "\t" * 200 + "; rm -rf ~/work",
     "empty": "ls data" + "\n" * 401 + "rm -rf ~/work",
     "here": HERE,
+    "wide": "import os; value_199 = 1; " + "total = total + 1; " * 9 + "x = 'the end'",
 }
 
 

@@ -114,3 +114,79 @@ def test_scrolled_to_its_end_it_can_be_allowed_and_a_script_answers_nothing(lab:
         page.wait_done(1)
         assert "OUTCOME once" in page.cell(1).inner_text()
         assert page.errors == []
+
+
+PLACES = """cell => {
+  const top = cell.querySelector(".ia-panel, .ia-static").getBoundingClientRect().top, found = [];
+  const walker = document.createTreeWalker(cell.querySelector(".jp-OutputArea"), NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode, box = node.parentElement;
+    if (!node.data.trim() || box.closest(".ia-bar, button, .ia-chip-word > code")) continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    const lines = new Set([...range.getClientRects()].map((rect) => Math.round(rect.bottom))).size;
+    const place = range.getBoundingClientRect();
+    // a button in a chip moves what stands to its right: of chips the line alone counts
+    found.push([node.data.trim().slice(0, 60), box.closest(".ia-chips") ? 0 : place.left, place.top - top, lines]);
+  }
+  return found;
+}"""
+
+
+def test_nothing_moves_when_a_turn_becomes_static(lab: Server, shots: Path) -> None:
+    states = ("finished", "aside", "denied", "failed", "limit")
+    cells = [f"{how}({state!r})" for state in states for how in ("live", "kept")]
+    write_notebook(lab.root, "metrics.ipynb", ["%load_ext gallery", *cells])
+    with Page(lab, shots, width=1400, height=4000) as page:
+        page.open("metrics.ipynb")
+        page.run(0)
+        for number in range(1, len(cells) + 1):
+            page.run(number)
+            page.cell(number).locator(".ia-panel, .ia-static").wait_for(timeout=20_000)
+        for width in (1400, 800):
+            page.page.set_viewport_size({"width": width, "height": 4000})
+            page.page.wait_for_timeout(700)
+            for at, state in enumerate(states):
+                live, kept = (page.cell(2 * at + more).evaluate(PLACES) for more in (1, 2))
+                assert len(live) > 1 or state == "failed"
+                left = list(kept)
+                for words, x, y, lines in live:
+                    stands = next((each for each in left if each[0] == words), None)
+                    if words == "▸":  # at work: it turns
+                        continue
+                    assert stands is not None, (state, words)
+                    left.remove(stands)
+                    assert abs(stands[1] - x) <= 1, (width, state, words, x, stands)
+                    assert abs(stands[2] - y) <= 1, (width, state, words, y, stands)
+                    assert stands[3] == lines, (width, state, words)
+            page.shot(f"metrics_{width}")
+        assert page.errors == []
+
+
+def test_a_long_line_of_a_question_is_seen_whole(lab: Server, shots: Path) -> None:
+    write_notebook(lab.root, "wide.ipynb", ["%load_ext gallery", "live('far_wide')"])
+    with Page(lab, shots, width=800, height=900) as page:
+        page.open("wide.ipynb")
+        page.run(0)
+        page.run(1)
+        box = page.cell(1).locator(".ia-full")
+        box.wait_for(timeout=20_000)
+        seen = box.evaluate(
+            """box => {
+                const frame = box.getBoundingClientRect();
+                const walker = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
+                let seen = 0;
+                while (walker.nextNode()) for (let i = 0; i < walker.currentNode.data.length; i++) {
+                    const range = document.createRange();
+                    range.setStart(walker.currentNode, i);
+                    range.setEnd(walker.currentNode, i + 1);
+                    const one = range.getBoundingClientRect();
+                    seen += one.right <= frame.right && one.bottom <= frame.bottom && one.left >= frame.left;
+                }
+                return seen;
+            }"""
+        )
+        assert seen >= 200
+        assert "import os; value_199 = 1" in box.inner_text()
+        assert page.cell(1).locator("[data-act=once]").is_enabled()
+        page.shot("question_wide_800")

@@ -79,7 +79,7 @@ def test_run_all_after_reopening_replays_what_is_finished_and_asks_what_changed(
             expect(page.cell(1).locator(".jp-RenderedImage img")).to_have_count(1)
             assert page.cell(3).inner_text().rstrip().endswith("True")
             # the report is not as it was left, for the user took it back, and the file was not read in this kernel
-            assert "Not done again: edit_file" in page.cell(2).inner_text()
+            assert "Not repeated: edit_file" in page.cell(2).inner_text()
             assert (tmp_path / "report.py").read_text() == "print('draft')\n"
             assert len(product.model.log) == asked, "a replay cost a request"
             page.shot("run_all_again")

@@ -258,7 +258,9 @@ class Agent:
         self.marks.notebook = self.sessions.notebook
         inputs = self._lookout.inputs()
         hidden = self.marks.hidden_inputs(inputs)
-        mentions += find(text, self.marks.shown(self.shell.user_ns), self.folder, inputs, hidden)
+        mentions += find(
+            text, self.marks.shown(self.shell.user_ns), self.folder, inputs, hidden, self.marks.failure_of
+        )
         if unseen := [f"@{each.kind}:{each.name}" for each in mentions if each.text == HIDDEN]:
             self.notices.append(f"{', '.join(unseen[:3])} is hidden from the agent ({HIDE}): only that is sent")
         if missing := unresolved(text, mentions):

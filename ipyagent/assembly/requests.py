@@ -43,18 +43,23 @@ class Mention(msgspec.Struct, frozen=True):
 
 
 def find(
-    body: str, namespace: Mapping[str, Any], folder: Path, cells: Sequence[str] = (), hidden: Collection[int] = ()
+    body: str,
+    namespace: Mapping[str, Any],
+    folder: Path,
+    cells: Sequence[str] = (),
+    hidden: Collection[int] = (),
+    error_of: Callable[[int], str] = lambda number: "",
 ) -> list[Mention]:
     """The mentions of a request that name something, each once. Call it on the main thread.
 
     `cells` are the sources of the cells run so far as they were typed, by their number, `hidden` the numbers
-    of those that their author hides: a mention says so and shows nothing.
+    of those that their author hides: a mention says so and shows nothing; `error_of` gives the error that one ended in.
     """
     found: dict[tuple[str, str], Mention] = {}
     for match in MENTION.finditer(body):
         kind, number, quoted, bare = match.groups()
         if kind:
-            mention = _cell(kind, int(number), namespace, cells, hidden)
+            mention = _cell(kind, int(number), namespace, cells, hidden, error_of)
         else:
             mention = _thing(quoted or bare, namespace, folder, exact=bool(quoted))
         if mention is not None:
@@ -76,13 +81,20 @@ def unresolved(body: str, mentions: Sequence[Mention]) -> list[str]:
 
 
 def _cell(
-    kind: str, number: int, namespace: Mapping[str, Any], cells: Sequence[str], hidden: Collection[int]
+    kind: str,
+    number: int,
+    namespace: Mapping[str, Any],
+    cells: Sequence[str],
+    hidden: Collection[int],
+    error_of: Callable[[int], str],
 ) -> Mention | None:
     if number in hidden:
         return Mention(kind, str(number), HIDDEN)
     if kind == "cell":
         if 0 < number < len(cells):
-            return Mention("cell", str(number), mask(cells[number])[:CELL_CHARS])
+            error = mask(error_of(number))
+            failed = f"\n\n[it ended in an error]\n{error}" if error else ""
+            return Mention("cell", str(number), mask(cells[number])[:CELL_CHARS] + failed[:CELL_CHARS])
         return None
     outputs = namespace.get("Out")
     if isinstance(outputs, dict) and number in outputs:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -101,6 +102,15 @@ class CellMarks:
     def error_of(self, number: int) -> str:
         """The last line of the error in which an input ended; "" when it did not, or when that is not known."""
         return self._runs.errors.get(number, "")
+
+    def failure_of(self, number: int) -> str:
+        """The same, of the newest error the whole traceback."""
+        line, error = self.error_of(number), getattr(sys, "last_value", None)
+        if not line or number != max(self._runs.errors) or not isinstance(error, BaseException):
+            return line
+        from ipyagent.kernel.rendering import last_line, render_failure  # loading needs it not
+
+        return render_failure(error) if last_line(error) == line else line
 
     def saved(self) -> SavedCells:
         """The notebook file's marks, read anew when the file is another."""

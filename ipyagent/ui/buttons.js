@@ -23,7 +23,9 @@ function hear(model, message) {
   } else if (message?.insert && message.page === page) {
     const shared = notebookOf(model);
     const at = placeBelow(shared, message.below) ?? shared.cells.length; // the cell went meanwhile
+    shared.undoManager?.stopCapturing(); // one step for undo, with nothing of the user's in it
     shared.transact(() => message.insert.forEach((cell, i) => shared.insertCell(at + i, cell)));
+    shared.undoManager?.stopCapturing();
   }
 }
 

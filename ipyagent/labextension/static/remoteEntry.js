@@ -58,6 +58,7 @@
       this.claimed = new Map(); // edits that this page has taken
       this.proposals = new Map();
       this.asked = new Map();
+      this.steps = []; // the agent's changes on stacks of undo, the newest last
       const session = panel.sessionContext;
       session.kernelChanged.connect(this.attach, this);
       session.statusChanged.connect(this.attach, this);
@@ -224,32 +225,47 @@
         if (change.action === "replace" && cell?.getMetadata("editable") === false)
           throw new Error(`cell ${change.cell} is read-only`);
       }
-      const undo = shared.undoManager;
       for (const change of changes) {
-        undo?.stopCapturing(); // what follows within half a second would be one step with it
         const index = change.cell ? at(change.cell) : -1;
         const place = change.after ? at(change.after) + 1 : 0;
         if (change.action === "insert") {
           const code = change.cell_type === "code" ? { outputs: [], execution_count: null } : {};
           const cell = { cell_type: change.cell_type, id: change.id, source: change.source, metadata: {}, ...code };
-          shared.transact(() => shared.insertCell(place, cell));
+          this.step(shared, () => shared.insertCell(place, cell));
         } else if (change.action === "replace") {
-          const cell = shared.cells[index];
-          cell.undoManager?.stopCapturing?.();
-          cell.setSource(change.source);
-          cell.undoManager?.stopCapturing?.();
+          this.step(shared.cells[index], () => shared.cells[index].setSource(change.source));
         } else if (change.action === "move") {
-          shared.moveCell(index, place > index ? place - 1 : place);
+          this.step(shared, () => shared.moveCell(index, place > index ? place - 1 : place));
         } else if (change.action === "delete") {
-          shared.transact(() => shared.deleteCell(index));
+          this.step(shared, () => shared.deleteCell(index));
         } else if (change.action === "outputs") {
           const widget = this.notebook.widgets.find((one) => one.model.id === change.cell);
           widget?.model.outputs?.fromJSON(change.outputs);
-          if (widget) widget.model.executionCount = change.count ?? null;
         }
-        undo?.stopCapturing();
       }
       this.changed(this);
+    }
+
+    // One step of its own: what came before and what follows within half a second would else be one with it.
+    step(owner, change) {
+      const undo = owner.undoManager;
+      undo?.stopCapturing();
+      owner.transact(change);
+      undo?.stopCapturing();
+      const made = undo?.undoStack.at(-1);
+      if (made) this.steps.push({ undo, made });
+    }
+
+    // The agent's newest change, as long as nothing newer stands before it on its stack.
+    get undoable() {
+      const step = this.steps.at(-1);
+      return step && step.undo.undoStack.at(-1) === step.made ? step : null;
+    }
+
+    undo() {
+      if (this.undoable) this.steps.pop().undo.undo();
+      else this.steps = [];
+      this.decorate();
     }
 
     // ------------------------------------------------------------ diffs in the cells they concern
@@ -328,6 +344,7 @@
 
     decorate() {
       this.panel.node.classList.toggle("ipyagent-on", this.known);
+      this.notebook.node.classList.toggle("ipyagent-undo", Boolean(this.undoable)); // Ctrl+Z between cells is ours then
       for (const cell of this.notebook.widgets) {
         if (cell.model.type !== "code") continue;
         this.dress(cell);
@@ -389,10 +406,8 @@
       const at = this.notebook.widgets.indexOf(cell) + 1;
       const source = text.startsWith("%") ? text : `%%agent\n${text}`;
       if (shared.cells[at]?.getSource() !== source) {
-        shared.undoManager?.stopCapturing();
         const metadata = { trusted: true };
-        shared.transact(() => shared.insertCell(at, { cell_type: "code", source, metadata, outputs: [], execution_count: null }));
-        shared.undoManager?.stopCapturing();
+        this.step(shared, () => shared.insertCell(at, { cell_type: "code", source, metadata, outputs: [], execution_count: null }));
       }
       this.notebook.deselectAll();
       this.notebook.activeCellIndex = at;
@@ -582,6 +597,13 @@
         add("explain", "Explain Cell with Agent", "Have the agent explain this cell", (link) => link.explain(cell()), () => cell()?.model.type === "code");
         add("stop", "Stop Agent", "Stop what the agent is doing", (link) => link.say({ kind: "stop" }), () => Boolean(front()?.status.busy));
         add("compact", "Compact the Agent's Context", "Make room in the context: %compact in a cell below", (link) => link.request(cell(), "%compact", true));
+        app.commands.addCommand("ipyagent:undo", {
+          label: "Undo the Agent's Last Change",
+          execute: () => front()?.undo(),
+          isEnabled: () => Boolean(front()?.undoable),
+          isVisible: () => Boolean(front()?.undoable),
+        });
+        service(ICommandPalette)?.addItem({ command: "ipyagent:undo", category: "Agent" });
         app.commands.addCommand("ipyagent:panel", {
           label: "Agent Panel",
           caption: "Context, memory, skills, sub-agents and sessions of the notebook in front",

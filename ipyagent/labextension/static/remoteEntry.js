@@ -320,16 +320,14 @@
       for (const { parts } of this.proposals.values()) {
         let before = null;
         for (const { change, node } of parts) {
-          const id = change.cell || change.after;
           const widgets = this.notebook.widgets;
-          const widget = widgets.find((one) => one.model.id === id) ?? (change.after === "" ? widgets[0] : widgets.at(-1));
-          if (!widget || node.parentNode === widget.node) {
-            before = node;
-            continue;
+          const widget = widgets.find((one) => one.model.id === (change.cell || change.after));
+          const host = widget?.node ?? before?.parentNode ?? (change.after === "" ? widgets[0] : widgets.at(-1))?.node;
+          if (host && node.parentNode !== host) {
+            if (before?.parentNode === host) before.after(node);
+            else if (!change.cell && change.after === "") host.prepend(node);
+            else host.append(node);
           }
-          if (!change.cell && change.after === "") widget.node.prepend(node);
-          else if (before?.parentNode === widget.node) before.after(node);
-          else widget.node.append(node);
           before = node;
         }
       }
@@ -389,8 +387,17 @@
 
     // `@` and `/` complete while they are typed, by the kernel's own completer.
     typed(event) {
+      if (!this.known || !event.isTrusted || !event.inputType?.startsWith("insert")) return;
+      clearTimeout(this.typing);
+      this.typing = setTimeout(() => {
+        this.complete(); // once the editor has what was typed
+        this.typing = setTimeout(() => this.complete(), 1500); // Lab asks a kernel for a second: the first answer may take longer
+      }, 120);
+    }
+
+    complete() {
       const cell = this.notebook.activeCell;
-      if (!this.known || !event.isTrusted || !event.inputType?.startsWith("insert") || !cell?.editor?.hasFocus()) return;
+      if (this.panel.isDisposed || !cell?.editor?.hasFocus()) return;
       if (!cell.node.classList.contains("ipyagent-cell") || document.querySelector(".jp-Completer:not(.lm-mod-hidden)")) return;
       const { line, column } = cell.editor.getCursorPosition();
       const before = (cell.editor.getLine(line) ?? "").slice(0, column);

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MARK = "IPYAGENT_COMMAND"
 """Environment variable with the random mark of the command or run that started a process. Once set here it is never
 taken out but emptied: whoever goes through `os.environ` on another thread would stumble over a name that is gone."""
+KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS")
+"""Environment variables with the credentials of the model: no process that the agent starts gets them."""
 PATIENCE = 0.1
 """Seconds between asking a process to end and ending it."""
 _LINUX: bool = sys.platform.startswith("linux")
@@ -33,6 +35,38 @@ _FORKED = struct.Struct("=ii")
 """A forked child's report: its number and its parent's. Short enough for a pipe to take it whole."""
 _SPAWNS = frozenset(("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.spawn"))
 """Audit events (PEP 578) of a new process, raised on the thread that starts it, before it is there."""
+
+
+def without_keys(environ: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The environment without the model's credentials, for a process that the agent starts."""
+    return {name: value for name, value in environ.items() if name not in KEYS and name not in _KEYS}
+
+
+_KEYS = tuple(map(str.encode, KEYS))
+
+
+def _show_keys(shown: bool) -> None:
+    """Whether what is started with this process's own environment gets them. `os.environ` keeps them: our own code
+    reads it, and so may the user's."""
+    for name in KEYS:
+        if value := os.environ.get(name):
+            if shown:
+                os.putenv(name, value)
+            else:
+                os.unsetenv(name)
+
+
+def _filter_environment(frame: Any) -> None:
+    """Have a Popen that is about to start give its process no keys: its frame has the environment as `env`."""
+    given = frame.f_locals.get("env")
+    environ = os.environ if given is None else given
+    if not any(name in environ for name in (KEYS if environ is os.environ else (*KEYS, *_KEYS))):
+        return
+    import ctypes
+
+    frame.f_locals["env"] = without_keys(environ)
+    if sys.version_info < (3, 13):  # from then on it is written through
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
 
 
 # ---------------------------------------------------------------------- one command, by its first process
@@ -156,6 +190,7 @@ class ChildProcessTracker:
         self._entered = True
         _running.append(self)
         os.environ[MARK] = self._own
+        _show_keys(False)
         _adopt_orphans(True)
         return self
 
@@ -163,6 +198,7 @@ class ChildProcessTracker:
         _running.remove(self)
         os.environ[MARK] = self._environ
         if not _running:
+            _show_keys(True)
             _adopt_orphans(False)
         with self._looking:
             self._entered = False
@@ -235,12 +271,15 @@ class ChildProcessTracker:
         if self._is_stranger():
             self._foreign += 1
             os.environ[MARK] = ""
+            _show_keys(True)
             return
+        _show_keys(False)
         if os.environ.get(MARK) != self._own:
             os.environ[MARK] = self._own
         if event == "subprocess.Popen" and frame is not None:
             with contextlib.suppress(Exception):
                 self._popens.append(weakref.ref(frame.f_locals["self"]))
+                _filter_environment(frame)
         elif event not in ("os.fork", "os.forkpty", "os.system"):  # a fork reports itself, the last waits for its own
             self._unknown += 1
 

@@ -35,16 +35,18 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from ipyagent import sandbox
 from ipyagent.errors import AgentError, UsageError
-from ipyagent.kernel.processes import MARK
-from ipyagent.project import user_folder
+from ipyagent.kernel.processes import MARK, without_keys
+from ipyagent.project import find_root, is_shared, user_folder
+from ipyagent.sandbox import Level
 
 # ---- Hooks that are shell commands: `hooks.json` in the user's own folder, never one of a project. {"pre_tool":
 # [{"command": "check-call", "tool": "shell", "timeout": 10}], "stop": ["notify-send done"]} A command gets the
 # facts of its point as one JSON object on stdin, and the point's name in IPYAGENT_HOOK. What it prints is its
 # answer: text, or for `pre_tool` a JSON object as a function would return it. An exit status other than 0, or no
 # end within `timeout` seconds, is a failure: `pre_tool` denies, the others are reported. Nothing that a command
-# began outlives its time.
+# began outlives its time. "sandbox": "read" or "project" has a command run at that level, see `ipyagent.sandbox`.
 
 FILE = "hooks.json"
 SECONDS = 30.0
@@ -56,11 +58,13 @@ DRAIN = 0.3
 
 
 class HookEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One command of the file. `tool` limits `pre_tool` and `post_tool` to names that match it as a glob."""
+    """One command of the file. `tool` limits `pre_tool` and `post_tool` to names that match it as a glob; `sandbox` is
+    the level at which the command runs (`ipyagent.sandbox`)."""
 
     command: str
     timeout: float = SECONDS
     tool: str = "*"
+    sandbox: Level = "open"
 
 
 class CommandFailed(AgentError):
@@ -81,13 +85,16 @@ class CommandHook:
         """The command's answer, None for none. Raises CommandFailed."""
         if not self._meant(facts):
             return None
+        with await asyncio.to_thread(self._confined) as (command, environ):
+            return await self._run(command, environ, facts)
+
+    async def _run(self, command: Sequence[str], environ: dict[str, str], facts: dict[str, Any]) -> Any:
         process = await asyncio.create_subprocess_exec(
-            *_shell(),
-            self.entry.command,
+            *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=self._environment(),
+            env=environ,
             start_new_session=True,
         )
         assert process.stdin is not None
@@ -116,12 +123,12 @@ class CommandHook:
         seconds = self.entry.timeout if most is None else min(most, self.entry.timeout)
         if not self._meant(facts):
             return None
-        with subprocess.Popen(
-            [*_shell(), self.entry.command],
+        with self._confined() as (command, environ), subprocess.Popen(
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=self._environment(),
+            env=environ,
             start_new_session=True,
         ) as process:
             try:
@@ -136,8 +143,19 @@ class CommandHook:
         return "tool" not in facts or fnmatchcase(str(facts["tool"]), self.entry.tool)
 
     def _environment(self) -> dict[str, str]:
-        environ = {name: value for name, value in os.environ.items() if name != MARK}  # not of the run under way
+        environ = {name: value for name, value in without_keys(os.environ).items() if name != MARK}
         return {**environ, "IPYAGENT_HOOK": self.point}
+
+    def _confined(self) -> contextlib.AbstractContextManager[tuple[list[str], dict[str, str]]]:
+        """The command line and its environment, as its level has them. Raises CommandFailed where nothing here keeps a
+        command at that level."""
+        here = Path.cwd()
+        root = find_root(here)
+        root = root if here.is_relative_to(root) or is_shared(here) else here  # a linked worktree is its own
+        try:
+            return sandbox.confined([*_shell(), self.entry.command], self.entry.sandbox, root, self._environment())
+        except sandbox.NoSandbox as problem:
+            raise CommandFailed(str(problem)) from None
 
     def _answer(self, status: int | None, out: bytes, err: bytes) -> Any:
         said = out.decode("utf-8", "replace").strip()

@@ -22,12 +22,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from ipyagent.errors import AgentError
 from ipyagent.sandbox.secrets import secrets_of
 
 Level = Literal["read", "project", "open"]
@@ -335,3 +336,32 @@ def backend(policy: Policy | None = None) -> Backend | None:
         # Landlock's rules would make new files beside a veiled one unreadable
         working = tuple(sorted(working, key=lambda each: not isinstance(each, Bubblewrap)))
     return working[0] if working else None
+
+
+# ---------------------------------------------------------------------- a command line at a level, for others
+
+
+class NoSandbox(AgentError):
+    """Nothing works here that keeps a command at its level; the message says why."""
+
+
+def confined(
+    command: Sequence[str], level: Level, root: Path, environment: dict[str, str]
+) -> AbstractContextManager[tuple[list[str], dict[str, str]]]:
+    """The command line that runs `command` at `level` in the project `root`, and its environment; when it is left, the
+    command's temporary folder is gone. Not for the main thread. Raises NoSandbox."""
+    if level == "open":
+        return nullcontext(([*command], environment))
+    given = policy(level, root)
+    if (found := backend(given)) is None:
+        why = f"its entry has the sandbox level {level!r}, and {find().why}"
+        raise NoSandbox(f"{why}: install bubblewrap, or take \"sandbox\" out of the entry")
+    return _confined(command, given, found, environment)
+
+
+@contextmanager
+def _confined(
+    command: Sequence[str], given: Policy, found: Backend, environment: dict[str, str]
+) -> Iterator[tuple[list[str], dict[str, str]]]:
+    with temporary(given, environment) as (whole, environ):
+        yield found.argv(command, whole), environ

@@ -14,6 +14,7 @@ import pytest
 from loop_rig import Rig
 from pace import within
 
+from ipyagent import sandbox
 from ipyagent.journal.events import LayerFailed, ToolCalled
 from ipyagent.loop.hooks import NAMES, HooksFile
 from ipyagent.practice.replies import text, tool
@@ -116,6 +117,7 @@ def test_other_failing_commands_are_reported_and_ignored(home: Path, make_rig: C
         ('{"pre_tols": ["true"]}', 0o600, "has no point 'pre_tols'; points: session_start"),
         ('{"pre_tool": [{"comand": "true"}]}', 0o600, "cannot be read"),
         ('{"pre_tool": ["true"]}', 0o666, "can be written by others"),
+        ('{"pre_tool": [{"command": "true", "sandbox": "readonly"}]}', 0o600, "Invalid enum value 'readonly'"),
     ],
 )
 def test_a_file_that_cannot_be_trusted_or_read_denies_every_call(
@@ -170,3 +172,22 @@ def test_what_was_wrong_with_a_file_ends_with_the_file(home: Path) -> None:
         assert len(found.of("stop")) == 1, "a command, or what fails in its place"
         (home / "hooks.json").unlink()
         assert (found.problem, found.of("stop")) == ("", [])
+
+
+@pytest.mark.skipif(not sandbox.find().working, reason="no sandbox works here")
+@pytest.mark.parametrize(("level", "written"), [("read", False), ("project", True), ("open", True)])
+def test_a_command_runs_at_the_level_of_its_entry_and_without_the_models_key(
+    home: Path, make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch, level: str, written: bool
+) -> None:
+    made = Path.cwd() / f"made-by-a-hook-{level}"
+    command = f"cat > /dev/null; echo x > {made}; echo \"level {level}, ${{ANTHROPIC_API_KEY:-without a key}}\""
+    given(home, user_prompt=[{"command": command, "sandbox": level}])
+    rig = make_rig()
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-api03-Zq7XkV2m9TfLw4Rb8NcYh3Jd6Gs1Pu5E")
+    try:
+        rig.server.script(text("done"))
+        assert rig.turn("go").status == "finished"
+        assert made.exists() is written
+        assert f"level {level}, without a key" in str(rig.server.messages[-1].body)
+    finally:
+        made.unlink(missing_ok=True)

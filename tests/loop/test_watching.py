@@ -5,6 +5,7 @@ with `%agent undo`, byte for byte, and each host and program is asked about once
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sqlite3
 import sys
@@ -406,3 +407,26 @@ def test_this_machine_is_not_asked_about(desk: Desk) -> None:
     server.close()
     assert "(no output)" in result
     assert desk.person.asked == []
+
+
+CHILDREN = {
+    "subprocess": "import subprocess\nprint(subprocess.run(['sh', '-c', COMMAND], capture_output=True, text=True).stdout)",
+    "its own environment": "import subprocess, os\nprint(subprocess.check_output(COMMAND, shell=True, env=os.environ, text=True))",
+    "a copy": "import subprocess, os\nprint(subprocess.check_output(COMMAND, shell=True, env={**os.environ, 'A': '1'}, text=True))",
+    "os.system": "import os\nos.system(COMMAND + ' > told')\nprint(open('told').read())",
+    "magic": "!{COMMAND}",
+    "asyncio": "import asyncio\np = await asyncio.create_subprocess_shell(COMMAND, stdout=-1)\nprint((await p.communicate())[0])",
+    "popen": "import os\nprint(os.popen(COMMAND).read())",
+    "spawned Python": "import multiprocessing as m, os\nwith m.get_context('spawn').Pool(1) as p:\n"
+    "    print('with' if p.apply(os.getenv, ('ANTHROPIC_API_KEY',)) else 'without', 'a key')",
+}
+
+
+@pytest.mark.parametrize("way", CHILDREN)
+def test_what_code_starts_does_not_get_the_models_key(desk: Desk, way: str) -> None:
+    desk.person.no = ()
+    command = "COMMAND = 'test -n \"$ANTHROPIC_API_KEY\" && echo with a key || echo without a key'\n"
+    result = desk.run(command + CHILDREN[way] + "\nimport os; print(len(os.environ['ANTHROPIC_API_KEY']))")
+    assert "without a key" in result
+    assert str(len(KEY)) in result  # the code itself has it
+    assert os.popen("echo $ANTHROPIC_API_KEY").read().strip() == KEY  # and so has the user afterwards

@@ -24,6 +24,7 @@ from ipyagent.errors import SettingError
 from ipyagent.escape import exact_line
 from ipyagent.locks import Lock
 from ipyagent.nofollow import checked, remove, write_atomically
+from ipyagent.sandbox import LEVELS, Level
 from ipyagent.trust import read_small
 
 FILE = "mcp.json"
@@ -31,7 +32,7 @@ FILE_BYTES = 1_000_000
 MOST_SERVERS = 100
 LONG_SECONDS = 3_600
 """A timeout above this is likely meant in milliseconds, as some other programs have it."""
-KEYS = ("type", "command", "args", "env", "cwd", "url", "headers", "disabled", "timeout", "startup_timeout")
+KEYS = ("type", "command", "args", "env", "cwd", "url", "headers", "disabled", "timeout", "startup_timeout", "sandbox")
 
 Source: TypeAlias = Literal["project", "user"]
 
@@ -60,6 +61,8 @@ class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     disabled: bool = False
     timeout: float = 0.0
     startup_timeout: float = 0.0
+    sandbox: Level = "open"
+    """The level of the sandbox at which its command runs."""
 
     @property
     def title(self) -> str:
@@ -80,6 +83,7 @@ class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         secret. What does not fit into `most` characters (0: all fits) is said to be there."""
         given = [f"{exact_line(shlex.quote(name))}={self._told(name, text)}" for name, text in self.env.items()]
         words = " ".join([*given, self.line]) + (f" in {exact_line(shlex.quote(self.cwd))}" if self.cwd else "")
+        words += f', at the sandbox level "{self.sandbox}"' if self.sandbox != "open" else ""
         for name, text in self.headers.items():
             words += f", header {exact_line(shlex.quote(name))}: {self._told(name, text)}"
         return "; ".join(_cut(part, most) for part in (words, ", ".join(self._takes())) if part)
@@ -170,6 +174,11 @@ def entry_of(name: str, raw: Any, source: Source, base: Path) -> tuple[McpServer
     args = raw.get("args", [])
     if not isinstance(args, list) or not all(isinstance(arg, (str, int, float)) for arg in args):
         raise SettingError('"args" must be a list of strings')
+    level = raw.get("sandbox", "open")
+    if level not in LEVELS:
+        raise SettingError(f'"sandbox" is {str(level)[:100]!r}; the levels are {", ".join(LEVELS)}')
+    if url and "sandbox" in raw:
+        warnings.append('"sandbox" is for commands; a server at an address runs where it is')
     seconds = {key: _seconds(raw, key) for key in ("timeout", "startup_timeout")}
     for key, value in seconds.items():
         if value > LONG_SECONDS:
@@ -189,6 +198,7 @@ def entry_of(name: str, raw: Any, source: Source, base: Path) -> tuple[McpServer
         disabled=raw.get("disabled") is True,
         timeout=seconds["timeout"],
         startup_timeout=seconds["startup_timeout"],
+        sandbox=level,
     ), warnings
 
 

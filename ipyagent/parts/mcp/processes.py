@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from ipyagent import sandbox
 from ipyagent.errors import SettingError
 from ipyagent.kernel.processes import MARK, end
 from ipyagent.parts.mcp import guard
@@ -46,11 +48,13 @@ def environment(entry: McpServerConfig, mark: str, environ: Mapping[str, str] = 
 
 
 class Running(NamedTuple):
-    """A server's process; `mark` stands in the environment of all that it starts, `since` is Unix time."""
+    """A server's process; `mark` stands in the environment of all that it starts, `since` is Unix time; `leave` takes
+    its temporary folder away."""
 
     process: asyncio.subprocess.Process
     mark: str
     since: float
+    leave: ExitStack
 
 
 class Processes:
@@ -63,8 +67,8 @@ class Processes:
     def __repr__(self) -> str:
         return f"<Processes {'guarded' if self._guard is not None else 'none yet'}>"
 
-    async def start(self, entry: McpServerConfig) -> Running:
-        """The process of an entry whose variables are filled in. Raises SettingError."""
+    async def start(self, entry: McpServerConfig, project: str) -> Running:
+        """The process of an entry whose variables are filled in, at its level in this project. Raises SettingError."""
         folder = Path(entry.base, Path(entry.cwd).expanduser()) if entry.cwd else Path(entry.base)
         mark = secrets.token_hex(8)
         environ = environment(entry, mark)
@@ -74,11 +78,17 @@ class Processes:
         found = shutil.which(command, path=environ.get("PATH"))
         if found is None:
             raise SettingError(f"there is no command {entry.command!r} on PATH: install it, or give its whole path")
+        root = Path(project)
+        try:
+            leave = ExitStack()
+            confined = await asyncio.to_thread(sandbox.confined, [found, *entry.args], entry.sandbox, root, environ)
+            line, environ = leave.enter_context(confined)
+        except sandbox.NoSandbox as problem:
+            raise SettingError(str(problem)) from None
         since = time.time()
         try:
             process = await asyncio.create_subprocess_exec(
-                found,
-                *entry.args,
+                *line,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
@@ -87,10 +97,11 @@ class Processes:
                 start_new_session=True,
             )
         except (OSError, ValueError) as problem:
+            leave.close()
             reason = getattr(problem, "strerror", None) or problem
             raise SettingError(f"{entry.command!r} cannot be started in {folder} ({reason}): fix its entry") from None
         self._tell("+", process.pid, mark)
-        return Running(process, mark, since)
+        return Running(process, mark, since, leave)
 
     async def end(self, running: Running) -> None:
         """Close its input, wait a moment, then end it and all that it started."""
@@ -110,6 +121,7 @@ class Processes:
                 raise
             finally:
                 self._tell("-", process.pid, running.mark)
+                running.leave.close()
                 transport = getattr(process, "_transport", None)  # nothing public closes the pipes of a dead process
                 if transport is not None:
                     transport.close()

@@ -175,7 +175,7 @@ class Server:
         if entry.url:
             streams = http_streams(entry, self.timeout)
         else:
-            streams = stdio_streams(entry, self._processes, self.log, self._ended)
+            streams = stdio_streams(entry, self._project, self._processes, self.log, self._ended)
         self._mended = Mended()
         async with Client(
             self._mending(streams),

@@ -105,13 +105,13 @@ _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')
 
 @asynccontextmanager
 async def stdio_streams(
-    entry: McpServerConfig, processes: Processes, log: ServerLog, over: Callable[[str], None]
+    entry: McpServerConfig, project: str, processes: Processes, log: ServerLog, over: Callable[[str], None]
 ) -> AsyncIterator[TransportStreams]:
-    """Start the server of an entry and give its streams; `over` is told why the connection ended by itself.
+    """Start the server of an entry in a project and give its streams; `over` is told why it ended by itself.
     Raises SettingError."""
     import anyio
 
-    running = await processes.start(entry)
+    running = await processes.start(entry, project)
     into, read = anyio.create_memory_object_stream[Any](0)
     write, outof = anyio.create_memory_object_stream[Any](0)
 

@@ -192,7 +192,7 @@ def _shell() -> tuple[str, ...]:
 
 
 def _environment(mark: str) -> dict[str, str]:
-    environment = dict(os.environ)
+    environment = processes.without_keys(os.environ)
     environment[processes.MARK] = mark
     # No pager waits for a key, no git asks for a password or takes a lock only to look.
     environment |= {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from pathlib import Path
 
 import odd_server
 import pytest
-from mcp_room import McpRoom, gone, odd, said
+from mcp_room import ODD, McpRoom, gone, odd, said
 
+from ipyagent import sandbox
+from ipyagent.errors import SettingError
 from ipyagent.journal.events import PermissionAnswered, Streamed, ToolCalled, TurnEnded
+from ipyagent.parts.mcp.entries import entry_of
 from ipyagent.practice.replies import text
 from ipyagent.practice.replies import tool as calls
 
@@ -250,6 +254,32 @@ def test_a_server_gets_no_key_and_starts_in_the_project(mcp_room: McpRoom, monke
     assert (told["env"]["REGION"], told["env"]["MODE"]) == ("north", "plain")
     assert not {"ANTHROPIC_API_KEY", "MY_SECRET", "MY_REGION"} & set(told["env"])
     assert Path(told["cwd"]) == mcp_room.root
+
+
+@pytest.mark.skipif(not sandbox.find().working, reason="no sandbox works here")
+@pytest.mark.parametrize(("level", "written"), [("read", False), ("project", True), ("open", True)])
+def test_a_server_runs_at_the_level_of_its_entry(mcp_room: McpRoom, level: str, written: bool) -> None:
+    script = (
+        "import os, sys\n"
+        "try: open('made', 'w').write('x')\n"
+        "except OSError: pass\n"
+        "open(os.path.join(os.environ.get('TMPDIR', '/tmp'), 'own'), 'w').close()\n"
+        f"sys.argv = [{ODD!r}]; exec(compile(open({ODD!r}).read(), 'odd', 'exec'))"
+    )
+    mcp_room.put({"a": {"command": sys.executable, "args": ["-c", script], "sandbox": level}})
+    told = json.loads(said(mcp_room.one("mcp__a__environment")))
+    assert (mcp_room.root / "made").exists() is written
+    folder = Path(told["env"].get("TMPDIR", "/tmp"))
+    assert folder.name.startswith("ipyagent-") is (level != "open")
+    mcp_room.close()
+    assert not folder.exists() or level == "open"
+
+
+def test_a_level_that_there_is_not_is_named(mcp_room: McpRoom) -> None:
+    with pytest.raises(SettingError, match="'readonly'; the levels are read, project, open"):
+        entry_of("a", {"command": "x", "sandbox": "readonly"}, "user", mcp_room.root)
+    entry, _ = entry_of("a", {"command": "x", "sandbox": "read"}, "user", Path())
+    assert 'at the sandbox level "read"' in entry.shown()
 
 
 def test_error_output_goes_to_a_bounded_log_of_the_session(mcp_room: McpRoom) -> None:

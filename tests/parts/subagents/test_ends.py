@@ -46,6 +46,7 @@ def test_eight_stop_with_their_parent_at_once(make_rig: Make, doing: str) -> Non
     rig = make_rig()
     rig.rules["go"] = asks(*(order(f"job {n}", f"job {n} of eight") for n in range(8)))
     rig.rules["of eight"] = DOING[doing]
+    rig.agent.permissions.remember("python(program:sleep)", session=True)
     before = set(psutil.Process().children())
     stopped: list[float] = []
 

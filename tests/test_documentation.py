@@ -3,6 +3,7 @@ them is tried."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -21,6 +22,7 @@ from ipyagent.commands import agent, mcp, memory, skills
 from ipyagent.commands.reference import ARGUMENTS, OPTIONS, reference
 from ipyagent.config import setting_names
 from ipyagent.options import FLAGS, VALUES
+from ipyagent.version import __version__
 
 README = (ROOT / "README.md").read_text("utf-8")
 REFERENCE = ROOT / "docs" / "reference.md"
@@ -258,6 +260,9 @@ def test_the_wheel_is_typed_and_brings_notebooks_and_skills() -> None:
     assert (ROOT / "ipyagent" / "py.typed").is_file()
     assert told["packages"] == ["ipyagent"]
     assert told["force-include"] == {"notebooks": "ipyagent/notebooks", "skills": "ipyagent/bundled_skills"}
+    assert told["shared-data"] == {"ipyagent/labextension": "share/jupyter/labextensions/ipyagent"}
+    companion = json.loads((ROOT / "ipyagent" / "labextension" / "package.json").read_text("utf-8"))
+    assert companion["version"] == __version__
     try:
         files = {str(path) for path in metadata.files("ipyagent") or ()}
     except metadata.PackageNotFoundError:
@@ -265,6 +270,8 @@ def test_the_wheel_is_typed_and_brings_notebooks_and_skills() -> None:
     if "ipyagent/__init__.py" not in files:
         pytest.skip("installed in place: its built wheel is looked at in CI")
     assert "ipyagent/py.typed" in files
+    for name in ("install.json", "package.json", "schemas/ipyagent/plugin.json", "static/remoteEntry.js"):
+        assert any(path.endswith(f"share/jupyter/labextensions/ipyagent/{name}") for path in files), name
     assert {f"ipyagent/notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")} <= files
     assert {f"ipyagent/bundled_skills/{path.parent.name}/SKILL.md" for path in ROOT.glob("skills/*/SKILL.md")} <= files
 

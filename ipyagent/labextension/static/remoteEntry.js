@@ -352,7 +352,7 @@
           const node = outputs.get(i).type === "error" ? cell.outputArea?.widgets[i]?.node : null;
           const output = node?.querySelector(".jp-OutputArea-output");
           const there = output?.querySelector(":scope > .ipyagent-fix");
-          if (ours || !this.known) there?.remove();
+          if (ours || !this.known || kept(cell)) there?.remove();
           else if (output && !there) output.append(button("Fix with agent", () => this.fix(cell), "ipyagent-button ipyagent-fix"));
         }
       }
@@ -458,6 +458,9 @@
     }
   }
 
+  // What its author keeps from the agent is not sent by a button either.
+  const kept = (cell) =>
+    [cell.model.getMetadata("tags")].flat().includes("agent-hide") || /^\s*#\s*agent-hide\b/.test(cell.model.sharedModel.getSource());
   const quoted = (text) => text.split("\n").map((row) => `> ${row}`).join("\n");
 
   // An output with long text cut and pictures left out, but of the one cell that was asked for.
@@ -591,8 +594,9 @@
 
         // ---- commands
         const cell = () => tracker.activeCell;
-        const failed = () => cell()?.model.type === "code" && cell().model.outputs.toJSON().some((output) => output.output_type === "error");
-        const add = (id, label, caption, execute, enabled = () => Boolean(cell())) => {
+        const free = () => Boolean(cell()) && !kept(cell());
+        const failed = () => free() && cell().model.type === "code" && cell().model.outputs.toJSON().some((output) => output.output_type === "error");
+        const add = (id, label, caption, execute, enabled = free) => {
           app.commands.addCommand(`ipyagent:${id}`, {
             label, caption, execute: () => execute(front()),
             isEnabled: () => Boolean(front()?.known) && enabled(), isVisible: () => Boolean(front()?.known),
@@ -601,9 +605,9 @@
         };
         add("ask", "Ask Agent About the Selection", "A request below this cell, with what is selected", (link) => link.about(cell()));
         add("fix", "Fix with Agent", "Have the agent find out why this cell failed, and fix it", (link) => link.fix(cell()), failed);
-        add("explain", "Explain Cell with Agent", "Have the agent explain this cell", (link) => link.explain(cell()), () => cell()?.model.type === "code");
+        add("explain", "Explain Cell with Agent", "Have the agent explain this cell", (link) => link.explain(cell()), () => free() && cell().model.type === "code");
         add("stop", "Stop Agent", "Stop what the agent is doing", (link) => link.say({ kind: "stop" }), () => Boolean(front()?.status.busy));
-        add("compact", "Compact the Agent's Context", "Make room in the context: %compact in a cell below", (link) => link.request(cell(), "%compact", true));
+        add("compact", "Compact the Agent's Context", "Make room in the context: %compact in a cell below", (link) => link.request(cell(), "%compact", true), () => Boolean(cell()));
         app.commands.addCommand("ipyagent:undo", {
           label: "Undo the Agent's Last Change",
           execute: () => front()?.undo(),

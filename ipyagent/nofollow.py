@@ -23,7 +23,7 @@ PRIVATE = 0o700
 RELATIVE = {os.open, os.stat, os.unlink, os.rename, os.mkdir, os.link} <= os.supports_dir_fd
 """Whether the platform reaches a file from an open folder."""
 LINK = "is a link or lies beyond one; under .ipyagent none is followed: remove it"
-NO_FILE = "is a folder or not an ordinary file: remove it"
+NO_FILE = "is a folder or a special file: remove it"
 _PLAIN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | _PLAIN
 _IN = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _PLAIN

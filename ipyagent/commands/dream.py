@@ -140,7 +140,7 @@ def _undone(agent: Agent, store: MemoryStore) -> str:
 def _accepted(agent: Agent, store: MemoryStore) -> str:
     waiting = waiting_in(store)
     if waiting is None:
-        raise UsageError(f"no dream is waiting for approval; {command(store.scope)} dreams")
+        raise UsageError(f"no dream is waiting for approval; {command(store.scope)} starts one")
     staging = DreamWorkspace.of(store, waiting)
     with DreamLock(store.folder, store.lock).acquire(certain=True) as taken:
         made = staging.commit(waiting.session, waiting.changes)

@@ -241,7 +241,7 @@ def test_no_key_reaches_the_disk(office: Office, project: Path) -> None:
 def test_what_cannot_be_is_said_before_anything_runs(project: Path) -> None:
     with pytest.raises(UsageError, match="takes a list"):
         agent_map("load a.csv")
-    with pytest.raises(UsageError, match="no prompt"):
+    with pytest.raises(UsageError, match="not a prompt"):
         agent_map([Path("a.csv")])
     with pytest.raises(UsageError, match="must name one of"):
         agent_map([Path("a.csv")], prompt="Load it")

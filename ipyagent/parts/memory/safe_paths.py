@@ -56,7 +56,7 @@ class SandboxedDir:
             file = os.fdopen(os.open(leaf, _READ, dir_fd=at), "rb")
             with file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise MemoryRefused(f"{name} is a folder or not an ordinary file: remove it", reason="folder")
+                    raise MemoryRefused(f"{name} is a folder or a special file: remove it", reason="folder")
                 return file.read(most)
         return None
 
@@ -181,7 +181,7 @@ def _told(name: str) -> Iterator[None]:
                 f"{name} is reached by a link or through a file; links are not followed, remove it", reason="link"
             ) from None
         if problem.errno in (errno.EISDIR, errno.ENXIO, errno.ENOTEMPTY):
-            raise MemoryRefused(f"{name} is a folder or not an ordinary file: remove it", reason="folder") from None
+            raise MemoryRefused(f"{name} is a folder or a special file: remove it", reason="folder") from None
         raise MemoryRefused(
             f"{name} cannot be read or written ({problem.strerror}): fix its permissions", reason="disk"
         ) from None

@@ -526,7 +526,7 @@ def test_more_than_a_third_waits_for_a_yes(room: DreamRoom) -> None:
     assert time.time() - room.last / 1e9 < 60
     run_memory(agent, "dream --undo")
     assert room.content() == before
-    with pytest.raises(UsageError, match="no dream waits"):
+    with pytest.raises(UsageError, match="no dream is waiting"):
         run_memory(agent, "dream --accept")
 
 
@@ -538,7 +538,7 @@ def test_one_that_waits_can_be_dropped(room: DreamRoom) -> None:
     assert "waiting for your approval" in dream_now(agent)
     assert "discarded" in dream_now(agent, undo=True)
     assert room.content() == before
-    with pytest.raises(UsageError, match="no dream waits"):
+    with pytest.raises(UsageError, match="no dream is waiting"):
         dream_now(agent, accept=True)
 
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipyagent.errors import UsageError
+from ipyagent.errors import AgentError, UsageError
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
@@ -42,7 +42,7 @@ TITLES = {
 }
 LAYERS = tuple(TITLES)
 QUIET = 20.0
-"""Seconds that `play` waits at most for work in the background (session notes) after the last request."""
+"""Seconds that `wait` takes at most."""
 
 
 def begin(name: str = "") -> None:
@@ -73,20 +73,35 @@ def end() -> None:
             os.environ.pop(variable, None)
 
 
-def play(lesson: str, first: int = 1, last: int | None = None) -> None:
-    """Send requests `first` to `last` (counted from 1; None: to the end) of a lesson of the practice model, and show
-    each with its answer. Returns when notes in the background are up to date. Raises ValueError for a lesson that is
-    not there, AgentError when a turn fails."""
+def play(lesson: str, first: int = 1, last: int | None = None, *, show: bool = True) -> None:
+    """Send requests `first` to `last` (counted from 1; None: to the end) of a lesson of the practice model.
+
+    Shows each with its answer (`show=False`: only how many there were), and returns when work in the background is
+    done. Raises ValueError for a lesson that is not there, AgentError when a turn fails.
+    """
     from ipyagent.practice.model.lessons import requests
 
-    shell = _shell()
-    for asked in requests(lesson)[first - 1 : last]:
-        print(f"> {asked}")  # noqa: T201 - the request, as a cell would show it
-        shell.run_cell_magic("agent", f"--quiet --lesson {lesson}", asked)
-    session = _agent(None).session
-    until = time.monotonic() + QUIET
-    while session is not None and session.background.busy and time.monotonic() < until:
-        time.sleep(0.05)
+    shell, asks = _shell(), requests(lesson)[first - 1 : last]
+    for asked in asks:
+        if show:
+            print(f"> {asked}")  # noqa: T201 - the request, as a cell would show it
+            shell.run_cell_magic("agent", f"--quiet --lesson {lesson}", asked)
+        else:
+            result = _agent(None).run_sync(asked, lesson=lesson)
+            if result.status != "finished":
+                raise AgentError(result.message)
+    if not show:
+        print(f"{len(asks)} requests of the lesson {lesson!r} sent")  # noqa: T201 - what stands for the answers
+    wait()
+
+
+def wait() -> None:
+    """Wait until what the session does in the background (notes, memories) is done, 20 seconds at most."""
+    from ipyagent.parts.memory import MemoryPart
+
+    agent, until = _agent(None), time.monotonic() + QUIET
+    if agent.session is not None and agent.session.background.wait(QUIET) and agent.settings.memory:
+        agent.part(MemoryPart).extracting.wait(agent.session, max(0.0, until - time.monotonic()))
 
 
 def chart(what: str = "context", *, agent: Agent | None = None) -> Chart:
@@ -95,7 +110,7 @@ def chart(what: str = "context", *, agent: Agent | None = None) -> Chart:
 
     `agent`: of a script; None for the one of this notebook. Raises UsageError for another word, and without a session.
     """
-    from ipyagent.journal.events import UsageReported
+    from ipyagent.journal.events import CacheBroken, UsageReported
     from ipyagent.model.prices import LESSON_MODEL, rates_of
     from ipyagent.reports.timeline import Shares, timeline
     from ipyagent.ui import charts
@@ -108,9 +123,14 @@ def chart(what: str = "context", *, agent: Agent | None = None) -> Chart:
         shown = timeline(session.journal.read())
         return charts.window_chart(shown.bars, shown.marks, made.state_of(session))
     if what == "cache":
-        usages = [event.usage for event in session.journal.read() if isinstance(event, UsageReported)]
+        usages, breaks = [], []
+        for event in session.journal.read():
+            if isinstance(event, UsageReported):
+                usages.append(event.usage)
+            elif isinstance(event, CacheBroken):
+                breaks.append((len(usages), event.missed, event.cause))
         model = session.info.model
-        return charts.cache_chart(usages, rates_of(model), LESSON_MODEL if model == "practice" else model)
+        return charts.cache_chart(usages, rates_of(model), LESSON_MODEL if model == "practice" else model, breaks)
     raise UsageError(f"a chart is one of {', '.join(CHARTS)}, not {what!r}")
 
 

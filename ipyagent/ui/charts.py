@@ -238,8 +238,11 @@ def window_chart(bars: Sequence[Bar], marks: Sequence[Mark], window: WindowState
 # ------------------------------------------------------------------ the cache and the price
 
 
-def cache_chart(usages: Sequence[Usage], rates: Rates, model: str) -> Chart:
-    """The prompt of each request: read from the cache, written to it or neither, and its price below it."""
+def cache_chart(
+    usages: Sequence[Usage], rates: Rates, model: str, breaks: Sequence[tuple[int, int, str]] = ()
+) -> Chart:
+    """The prompt of each request: read from the cache, written to it or neither, and its price below it. `breaks` of
+    the cache: the request's number from 1, the tokens that were not read, and why."""
     shown = usages[-MOST_BARS:]
     read, prompt = sum(one.cache_read for one in usages), sum(one.prompt for one in usages)
     paid = [prompt_price(one, rates) for one in usages]
@@ -258,7 +261,7 @@ def cache_chart(usages: Sequence[Usage], rates: Rates, model: str) -> Chart:
         drawing.text(LEFT + 34, base - height * share_ + 4, thousands(int(most * share_)), kind="dim", size=10,
                      anchor="end")  # fmt: skip
     drawing.rule(LEFT + 40, base, RIGHT, base, dashed=False)
-    floor = base + 34 + below
+    floor, first = base + 34 + below, len(usages) - len(shown) + 1
     drawing.text(LEFT + 34, floor - below + 4, dollars(dearest), kind="dim", size=10, anchor="end")
     drawing.rule(LEFT + 40, floor, RIGHT, floor, dashed=False)
     for at, (one, cost) in enumerate(zip(shown, paid[-MOST_BARS:], strict=True)):
@@ -268,20 +271,26 @@ def cache_chart(usages: Sequence[Usage], rates: Rates, model: str) -> Chart:
         ):  # fmt: skip
             part = height * tokens / most
             y -= part
-            drawing.box(x, y, wide, part, color, title=f"request {at + 1}, {words}: {tokens:,} tokens")
-        if len(shown) <= 30 or (at + 1) % 5 == 0:
-            number = len(usages) - len(shown) + at + 1
-            drawing.text(x + wide / 2, base + 14, str(number), kind="dim", size=10, anchor="middle")
+            drawing.box(x, y, wide, part, color, title=f"request {first + at}, {words}: {tokens:,} tokens")
+        if len(shown) <= 30 or (first + at) % 5 == 0:
+            drawing.text(x + wide / 2, base + 14, str(first + at), kind="dim", size=10, anchor="middle")
+        if first + at in {number for number, _, _ in breaks}:
+            drawing.text(x + wide / 2, y - 5, "!", anchor="middle", weight=700, color=UNCACHED)
         drawing.box(x, floor - below * cost / dearest, wide, below * cost / dearest, PAID, title=f"${cost:.4f}")
     drawing.y = floor + 24
     neither = [("neither", UNCACHED)] if any(one.input for one in shown) else []
     drawing.legend([("read from the cache", READ), ("written to it", WRITTEN), *neither, ("price of the prompt", PAID)])
+    causes = [f"! request {at}: {missed:,} tokens were not read from the cache: {why}" for at, missed, why in breaks]
+    for words in causes[-3:]:
+        drawing.y += 8
+        drawing.text(LEFT, drawing.y, words, kind="dim", size=11)
+        drawing.y += 8
     rows = [f"{'request':>7} {'read':>9} {'written':>9} {'neither':>9} {'dollars':>9}"]
     rows += [
         f"{at:>7} {one.cache_read:>9,} {one.cache_write:>9,} {one.input:>9,} {cost:>9.4f}"
         for at, (one, cost) in enumerate(zip(usages, paid, strict=True), 1)
     ]
-    return Chart(drawing.done(), "\n".join([f"{share}; {price}", *rows]))
+    return Chart(drawing.done(), "\n".join([f"{share}; {price}", *rows, *causes]))
 
 
 def prompt_price(usage: Usage, rates: Rates) -> float:

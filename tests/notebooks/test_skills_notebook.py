@@ -11,7 +11,7 @@ import pytest
 from shipped import complaints, is_shipped_without_outputs
 from test_memory_notebook import Run, of, run_notebook
 
-from ipyagent.journal.events import Compacted, SystemPromptFrozen, SkillLoaded, SkillsListed, ToolCalled
+from ipyagent.journal.events import Compacted, SkillLoaded, SkillsListed, SystemPromptFrozen, ToolCalled
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.parts.skills.parse import violations
 

@@ -409,7 +409,10 @@ def plot(asked: Asked) -> Work:
             return task.say(f"Scatter plot of `{y}` against `{x}` from {place}: r = {r}; n = {n}.",
                             f"{place} 的散点图：`{y}` 对 `{x}`：r = {r}; n = {n}。")  # fmt: skip
 
-        drawn = f".plot.scatter(x={literal(x)}, y={literal(y)})\n"
+        labels = ""
+        if _UNITS.search(task.conversation.system):  # a remembered rule, of which one sees that it is followed
+            labels = f", xlabel={literal(_with_unit(str(x)))}, ylabel={literal(_with_unit(str(y)))}"
+        drawn = f".plot.scatter(x={literal(x)}, y={literal(y)}{labels})\n"
         return asked.work(lambda source: source + drawn + _pair(source, x, y), scatter, f"{y} against {x}.")
 
     def box(found: list[Rows], place: str) -> str:
@@ -421,6 +424,16 @@ def plot(asked: Asked) -> Work:
     return asked.work(lambda source: f"{source}.boxplot(column={literal(y)}, by={literal(x)}, rot=45)\n"
                       f"print({source}.groupby({literal(x)}, observed=True)[{literal(y)}].median().to_csv())",
                       box, f"A box of {y} for each {x}.")  # fmt: skip
+
+
+_UNITS: Final = re.compile(r"\bunits on (?:their|the|its) axes\b")
+_UNIT: Final = re.compile(r"(.+)_(mm|cm|m|km|mg|g|kg|s|usd|eur)")
+
+
+def _with_unit(column: str) -> str:
+    """`body_mass_g` as "body mass (g)"; another name as it is."""
+    found = _UNIT.fullmatch(column)
+    return f"{found[1].replace('_', ' ')} ({found[2]})" if found else column
 
 
 BUILDERS: Final[Mapping[str, Callable[[Asked], Work]]] = {

@@ -150,9 +150,11 @@ class NotesLayer:
                 blocks.append(text_block(words))
         blocks += [text_block(words) for words in extra if words.strip()]
         blocks += newest_picture(now, [block for _, block, _ in placed[:cut]], [block for _, block, _ in placed[cut:]])
+        after = now.view.tokens_after(_boundary(now, placed, cut, blocks, ())) or after
+        if after >= before:  # with the user's words beside them the notes save nothing
+            return ()
         if left is not None and not now.dry and left.write():  # the disk failed: nothing names what is not there
             blocks[0] = text_block(told)
-        after = now.view.tokens_after(_boundary(now, placed, cut, blocks, ())) or after
         made = _boundary(now, placed, cut, blocks, tuple(names), tokens=(before, after), asked=(1, 1 + len(again)))
         await now.hook("post_compact", {"trigger": now.trigger, "method": "notes", "before": before, "after": after})
         why = _WHY.get(now.trigger, f"it {'came near' if now.moment == 'near' else 'reached'} the threshold")

@@ -1,12 +1,13 @@
 """The notebooks ship with their outputs: `python -m tests.notebooks.outputs [NAME …]` makes them anew.
 
-A run is compared with what is shipped by its words: times, costs, counts, ids and folders are those of one run, pictures
-are there or not.
+A run is compared with what is shipped by its words: times, costs, counts, ids and folders are those of one run, and a
+picture is there or not.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import sys
@@ -35,6 +36,8 @@ def run(path: Path, folder: Path) -> Any:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when each cell began and ended
     notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
+    here = json.dumps(str(ROOT))[1:-1]  # where the bundled skills are
+    notebook = nbformat.reads(nbformat.writes(notebook).replace(here, "~/ipyagent"), as_version=4)
     nbformat.validate(notebook)
     return notebook
 

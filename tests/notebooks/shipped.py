@@ -52,11 +52,6 @@ def text_of(notebook: Any, cell: str) -> str:
     )
 
 
-def is_shipped_without_outputs(name: str) -> bool:
-    code = [cell for cell in source(name).cells if cell.cell_type == "code"]
-    return all(cell.outputs == [] and cell.execution_count is None for cell in code)
-
-
 def complaints(notebook: Any) -> list[Any]:
     """Outputs that are errors or stand on standard error."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]

@@ -1,4 +1,5 @@
-"""The shipped notebooks, all in one folder: none needs another to have run, or not to have run."""
+"""The shipped notebooks, all in one folder, twice: none needs another to have run, or not to have run; each shows what
+it ships with, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -9,18 +10,17 @@ from typing import Any
 
 import nbformat as formats
 import pytest
-from kernels import ROOT
+from outputs import NOTEBOOKS, ROOT, run, words
 
 nbformat: Any = formats  # its functions are untyped
-NAMES = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
+MOST_HELPERS = 10
+"""Lines of functions and classes in one notebook that are no tools, hooks or other subjects of the lesson."""
 
 
-@pytest.mark.timeout(600)
-def test_all_run_in_one_folder_in_order_and_in_reverse_and_touch_no_home(
+@pytest.mark.timeout(900)
+def test_all_run_in_one_folder_in_order_and_in_reverse_show_what_they_ship_with_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nbclient import NotebookClient
-
     folder, home, spare = (tmp_path / name for name in ("course", "home", "spare"))
     for place in (folder, home, spare):
         place.mkdir()
@@ -31,10 +31,38 @@ def test_all_run_in_one_folder_in_order_and_in_reverse_and_touch_no_home(
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "matplotlib"))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    for name in (*NAMES, *reversed(NAMES)):
-        notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
-        NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
-        outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-        assert not [output for output in outputs if output.output_type == "error"], name
+    for path in (*NOTEBOOKS, *reversed(NOTEBOOKS)):
+        notebook = run(path, folder)
+        shipped = words(nbformat.read(path, as_version=4))
+        assert dict(words(notebook)) == dict(shipped), f"python -m tests.notebooks.outputs {path.stem}"
+        assert [each.name for each in spare.iterdir() if each.name.startswith("ipyagent")] == [], path.name
     assert not (home / ".ipyagent").exists()
-    assert {path.name for path in folder.iterdir()} <= {".ipyagent", "quickstart-home"}  # the quickstart's own
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_shipped_notebook_has_outputs_of_one_run_and_names_no_place_of_ours(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
+    starts = [at for at, count in enumerate(counts) if count == 1]  # a restart of the kernel counts anew
+    assert [count for begin, end in zip(starts, [*starts[1:], len(counts)], strict=True)
+            for count in range(1, end - begin + 1)] == counts  # fmt: skip
+    text = path.read_text("utf-8")
+    assert str(ROOT) not in text
+    assert "widget-view" not in text
+    assert not any(output.output_type == "error" for cell in notebook.cells for output in cell.get("outputs", ()))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_has_at_most_ten_lines_of_helper_code(path: Path) -> None:
+    import ast
+
+    notebook = nbformat.read(path, as_version=4)
+    sources = [cell.source for cell in notebook.cells if cell.cell_type == "code" and not cell.source.startswith("%%")]
+    lines = 0
+    for source in sources:
+        code = "\n".join("" if line.lstrip().startswith("%") else line for line in source.splitlines())
+        for node in ast.walk(ast.parse(code or "pass")) if code.strip() else ():
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) and not node.decorator_list:
+                lines += (node.end_lineno or 0) - node.lineno + 1
+    assert lines <= MOST_HELPERS

@@ -94,7 +94,7 @@ def test_the_demo_runs_in_a_fresh_folder_without_key_or_network(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - began < 60
     assert done.stderr == ""
-    for line in ("no key, no network", "kernel restarted", "16 cells, one kernel restart", "Rebuilt `penguins`"):
+    for line in ("no key, no network", "kernel restarted", "17 cells, one kernel restart", "Rebuilt `penguins`"):
         assert line in done.stdout
     assert "Traceback" not in done.stdout
     assert "not trusted" not in done.stdout

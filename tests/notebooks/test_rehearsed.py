@@ -18,7 +18,7 @@ LESSONS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb") if n
 def first_cells(name: str) -> list[str]:
     """The code up to the first request."""
     code = [str(cell.source) for cell in source(name).cells if cell.cell_type == "code"]
-    asks = next(at for at, cell in enumerate(code) if cell.startswith("%%agent") or "\nplay(" in cell)
+    asks = next(at for at, cell in enumerate(code) if cell.startswith("%%agent") or "\nteach.play(" in cell or cell.startswith("teach.play("))
     return code[: asks + 1]
 
 
@@ -38,5 +38,5 @@ def test_the_class_does_not_begin_in_the_rehearsal(tmp_path: Path) -> None:
             said.append("".join(place.ok(cell).streams for cell in first_cells(name)))
         assert "resumed" not in said[1]
         sessions = sorted((place.folder / ".ipyagent" / "sessions").glob(f"*/{TRANSCRIPT}"))
-        assert [[event.text.partition(":")[0] for event in read_events(path) if isinstance(event, UserMessage)]
-                for path in sessions] == [["lesson"], ["lesson"]]  # fmt: skip
+        assert [[event.text for event in read_events(path) if isinstance(event, UserMessage)]
+                for path in sessions] == [["Load the penguins."], ["Load the penguins."]]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import nbformat as formats
 import pytest
-from shipped import complaints, is_shipped_without_outputs
+from shipped import complaints
 from test_memory_notebook import Run, of, run_notebook
 
 from ipyagent.journal.events import Compacted, SkillLoaded, SkillsListed, SystemPromptFrozen, ToolCalled
@@ -28,10 +28,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def skill(run: Run) -> Path:
     return run.folder / "skills" / "check-measures"
-
-
-def test_the_shipped_notebook_has_no_outputs() -> None:
-    assert is_shipped_without_outputs(NOTEBOOK)
 
 
 def test_it_runs_in_time_without_key_or_network(run: Run) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import nbformat as formats
 import pytest
-from shipped import complaints, execute, is_shipped_without_outputs, text_of
+from shipped import complaints, execute, text_of
 
 from ipyagent.journal.events import ChildEnded, ChildStarted, Event, ToolReturned
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
@@ -51,10 +51,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     session = transcript.parent
     events = list(read_events(session / TRANSCRIPT))
     return Run(notebook, place / "project", session, events, seconds)
-
-
-def test_the_shipped_notebook_has_no_outputs() -> None:
-    assert is_shipped_without_outputs(NOTEBOOK)
 
 
 def test_it_runs_in_time_without_key_or_network(run: Run) -> None:

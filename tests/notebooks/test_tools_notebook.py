@@ -7,7 +7,7 @@ from typing import Any
 
 import nbformat as formats
 import pytest
-from shipped import complaints, execute, is_shipped_without_outputs, text_of
+from shipped import complaints, execute, text_of
 
 from ipyagent.journal.events import Event, LayerFailed, ToolCalled, ToolReturned
 from ipyagent.journal.journal import TRANSCRIPT, read_events
@@ -45,10 +45,6 @@ def penguins() -> Any:
     from palmerpenguins import load_penguins  # type: ignore[import-untyped]
 
     return load_penguins()
-
-
-def test_the_shipped_notebook_has_no_outputs() -> None:
-    assert is_shipped_without_outputs(NOTEBOOK)
 
 
 def test_it_runs_in_time_without_key_or_network(run: Run) -> None:

@@ -95,7 +95,7 @@ def test_nothing_to_draw_is_said_in_one_line(agent: Agent) -> None:
     with pytest.raises(UsageError, match="run a %%agent cell first"):
         teach.chart(agent=agent)
     agent.run_sync("help")
-    with pytest.raises(UsageError, match="chart draws context, window, cache, not 'pie'"):
+    with pytest.raises(UsageError, match="a chart is one of context, window, cache, not 'pie'"):
         teach.chart("pie", agent=agent)
     with pytest.raises(UsageError, match="notes has not acted"):
         teach.compare("notes", agent=agent)

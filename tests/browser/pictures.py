@@ -1,7 +1,7 @@
 """The pictures of README and docs, from the product itself: `python -m tests.browser.pictures [light|dark]`.
 
-The practice model answers in JupyterLab; every picture is of cells that ran. They are kept in `docs/pictures`, light and
-dark, with few colours.
+The practice model answers in JupyterLab; every picture is of cells that ran. They are kept in `docs/pictures`, light
+and dark, with few colours.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ GROUND = {"light": (255, 255, 255), "dark": (17, 17, 17)}
 
 CELLS = {
     "load": "%load_ext ipyagent\n%agent model practice\n%config IPyAgent.extraction = False",
-    "data": "from palmerpenguins import load_penguins\npenguins = load_penguins()",
+    "data": "from palmerpenguins import load_penguins\npenguins = load_penguins()\n"
+            "import matplotlib.pyplot as plt\nplt.rcParams['figure.figsize'] = (5.6, 3.4)",
+    "first": "%%agent --mode auto\nhelp",  # says once where sessions are kept
     "ask": "%%agent\nPlot body mass by flipper length of @penguins",
     "auto": "%agent mode auto",
     "print": "%%agent --lesson clearing\nLoad the penguins.",
@@ -41,7 +43,7 @@ CELLS = {
     "me": "%memory add --type user a marine biologist who teaches statistics",
     "context": "%context",
     "files": "import os\nos.makedirs('data', exist_ok=True)\nfor island, part in penguins.groupby('island'):\n"
-             "    part.to_csv(f'data/{island}.csv', index=False)",
+             "    part.to_csv(f'data/{island}.csv', index=False)\ndel penguins, part",
     "several": "%%agent\nProfile data/Biscoe.csv, data/Dream.csv and data/Torgersen.csv at once.",
     "panel-context": "%agent panel context",
     "panel-memory": "%agent panel memory",
@@ -92,14 +94,15 @@ def take(look: str, folder: Path) -> None:
             page.open(name)
             if look == "dark":
                 page.theme("JupyterLab Dark")
-            page.page.add_style_tag(content=".jp-OutputArea-prompt,.jp-cell-toolbar,.jp-CellFooter{visibility:hidden}")
+            hidden = ".jp-OutputArea-prompt,.jp-cell-toolbar,.jp-CellFooter,.jp-Collapser{visibility:hidden}"
+            page.page.add_style_tag(content=hidden)
             story(page, look)
     finally:
         server.stop()
 
 
 def story(page: Page, look: str) -> None:
-    for each in ("load", "data"):
+    for each in ("load", "data", "first"):
         page.run(AT[each])
     asking = page.cell(AT["ask"])
     page.run(AT["ask"], wait=False)
@@ -130,6 +133,9 @@ def story(page: Page, look: str) -> None:
     for each in PANELS:
         page.run(AT[each])
         page.page.wait_for_timeout(1_500)
+        if "memory" in each:
+            page.cell(AT[each]).get_by_text("flippers of the").first.click()
+            page.page.wait_for_timeout(800)
         kept(taken(page.cell(AT[each])), each, look)
 
 

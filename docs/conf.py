@@ -33,3 +33,9 @@ def setup(app: Sphinx) -> None:
     lessons.mkdir(exist_ok=True)
     for notebook in sorted((HERE.parent / "notebooks").glob("*.ipynb")):
         shutil.copyfile(notebook, lessons / notebook.name)
+    app.connect("build-finished", _pictures)
+
+
+def _pictures(app: Sphinx, problem: Exception | None) -> None:
+    """Pages name pictures in HTML, light and dark, as GitHub reads it: Sphinx does not copy those."""
+    shutil.copytree(HERE / "pictures", Path(app.outdir) / "pictures", dirs_exist_ok=True)

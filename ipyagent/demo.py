@@ -1,4 +1,4 @@
-"""`ipyagent demo`: the quickstart, run for real in a kernel, told step by step."""
+"""`ipyagent demo`: the quickstart, run for real in a kernel, in four scenes with a sentence each on what to notice."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from importlib.resources import as_file, files
 from importlib.util import find_spec
@@ -22,11 +23,18 @@ HOME = "quickstart-home"
 RESTART = "restart"
 """Tag of the cell before which the kernel is restarted."""
 SHOWN_LINES = 20
+NEXT = """
+Three next steps:
+  1. Look at the notebook:      jupyter lab {notebook}
+  2. Connect a model:           export ANTHROPIC_API_KEY=…   (ipyagent doctor says what is missing)
+  3. Ask about your own data:   %load_ext ipyagent, then a %%agent cell with your request in it
+"""
 MISSING = "the demo needs its extra: pip install 'ipyagent[demo]'"
 
 
 def run_demo(folder: Path, *, lab: bool | None = None) -> int:
-    """Run the quickstart in `folder` (made if need be), print what happened, return 0.
+    """Run the quickstart in `folder` (made if need be), print what happened, return 0. What an earlier run has left
+    there stays: the next one goes to a folder beside it, with a number.
 
     `lab`: open it in JupyterLab afterwards; None: when there is a screen. Raises AgentError when
     the extra `demo` is not installed, the folder cannot be written or a cell failed.
@@ -36,7 +44,7 @@ def run_demo(folder: Path, *, lab: bool | None = None) -> int:
     import nbformat as formats
 
     nbformat: Any = formats  # its functions are untyped
-    folder = folder.resolve()
+    folder = _unused(folder.resolve())
     target = folder / NOTEBOOK
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +53,7 @@ def run_demo(folder: Path, *, lab: bool | None = None) -> int:
         raise AgentError(
             f"the demo cannot write {folder} ({problem.strerror or problem}): run it in a folder of yours"
         ) from None
-    home = user_folder() if os.environ.get("IPYAGENT_HOME") else folder / HOME  # as the notebook has it
+    home = user_folder() if os.environ.get("IPYAGENT_HOME") else folder / HOME
     Project(folder, home).make()  # a project of its own, whatever lies around it
     notebook = nbformat.read(target, as_version=4)
     connected = os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("ANTHROPIC_BASE_URL")
@@ -53,15 +61,24 @@ def run_demo(folder: Path, *, lab: bool | None = None) -> int:
     print(f"ipyagent demo: {target}\n{'on the model of your environment' if connected else told}\n")
     began = time.monotonic()
     try:
-        asyncio.run(_execute(notebook, folder))
+        asyncio.run(_execute(notebook, folder, {"IPYAGENT_PROJECT": str(folder), "IPYAGENT_HOME": str(home)}))
     finally:
         nbformat.write(notebook, target)
     cells = sum(1 for cell in notebook.cells if cell.cell_type == "code")
     print(f"\n{cells} cells, one kernel restart, {time.monotonic() - began:.1f} s; saved with its outputs: {target}")
+    print(NEXT.format(notebook=target))
     if lab if lab is not None else _has_screen():
         return subprocess.run([sys.executable, "-m", "jupyter", "lab", str(target)], check=False).returncode
-    print(f"open it with:  jupyter lab {target}")
     return 0
+
+
+def _unused(folder: Path) -> Path:
+    """The folder, or the first one beside it, with a number, in which no demo has run."""
+    number, free = 1, folder
+    while (free / NOTEBOOK).exists():
+        number += 1
+        free = folder.with_name(f"{folder.name}-{number}")
+    return free
 
 
 def _copy_notebook(target: Path) -> None:
@@ -74,7 +91,7 @@ def _copy_notebook(target: Path) -> None:
         shutil.copyfile(Path(__file__).parent.parent / "notebooks" / NOTEBOOK, target)
 
 
-async def _execute(notebook: Any, folder: Path) -> None:
+async def _execute(notebook: Any, folder: Path, environ: dict[str, str]) -> None:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
 
@@ -84,7 +101,7 @@ async def _execute(notebook: Any, folder: Path) -> None:
         resources={"metadata": {"path": str(folder)}},
         extra_arguments=["--log-level=ERROR"],  # its remarks on transport are not for the reader of a demo
     )
-    async with client.async_setup_kernel():
+    async with client.async_setup_kernel(env={**os.environ, **environ}):
         for index, cell in enumerate(notebook.cells):
             if RESTART in cell.metadata.get("tags", ()):
                 print("── kernel restarted: the variables are gone, the session is not ──\n")
@@ -103,8 +120,10 @@ async def _execute(notebook: Any, folder: Path) -> None:
 
 
 def _tell_heading(source: str) -> None:
-    if source.startswith("#"):
-        print(source.splitlines()[0].lstrip("# "), end="\n\n")
+    """A scene's title, and what to notice in it."""
+    if source.startswith("## Scene"):
+        title, _, told = source.partition("\n")
+        print(f"━━ {title.lstrip('# ')} ━━\n{textwrap.fill(told.strip().replace('*', ''), 100)}\n")
 
 
 def _told(outputs: list[Any]) -> str:

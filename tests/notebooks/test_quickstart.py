@@ -96,11 +96,24 @@ def test_the_demo_runs_in_a_fresh_folder_without_key_or_network(tmp_path: Path) 
     assert done.stderr == ""
     for line in ("no key, no network", "kernel restarted", "17 cells, one kernel restart", "Rebuilt `penguins`"):
         assert line in done.stdout
+    assert re.findall(r"^━━ (Scene \d): .+ ━━\nNotice: ", done.stdout, re.M) == [f"Scene {number}" for number in range(1, 5)]
+    assert done.stdout.rstrip().splitlines()[-4] == "Three next steps:"
     assert "Traceback" not in done.stdout
     assert "not trusted" not in done.stdout
     assert [path.name for path in home.rglob("*") if "ipyagent" in str(path.relative_to(home))] == []
     check(nbformat.read(tmp_path / "ipyagent-demo" / NOTEBOOK.name, as_version=4), restarted=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "ipyagent-demo", "ipython"]
+
+
+def test_the_demo_runs_again_and_overwrites_nothing(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    kept = tmp_path / "demo" / NOTEBOOK.name
+    kept.write_text("what I made of it")
+    command = [sys.executable, "-m", "ipyagent", "demo", "--no-lab", "--folder", "demo"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ(tmp_path), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert kept.read_text() == "what I made of it"
+    check(nbformat.read(tmp_path / "demo-2" / NOTEBOOK.name, as_version=4), restarted=True)
 
 
 def test_the_quickstart_runs_from_top_to_bottom_without_the_restart(

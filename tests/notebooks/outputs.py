@@ -58,10 +58,10 @@ async def _run(notebook: Any, folder: Path) -> None:
 _LOOSE = (
     (re.compile(r"data:image/[^\"')]+"), "picture"),
     (re.compile(r"\S*ipyagent-(?:lesson|quickstart)[\w-]*"), "folder"),
-    (re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{4}\b"), "#"),
+    (re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{4}\b|(?<=[\w\\])-[0-9a-f]{4}\b"), " #"),
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{6,}\b"), "#"),
     (re.compile(r"\d(?:[\d,.:-]*\d)?"), "#"),
-    (re.compile(r"\\?\(# (?:ms|s|min)\\?\)|,? # (?:ms|s|min)\b"), ""),  # a short while is not told
+    (re.compile(r"\s*\\?\(# (?:ms|s|min)\\?\)|,? # (?:ms|s|min)\b"), ""),  # a short while is not told
     (re.compile(r"[+-]#"), "#"),
     (re.compile(r"[-\s|─━█▏▎▍▌▋▊▉·]+"), " "),
 )
@@ -86,9 +86,10 @@ def words(notebook: Any) -> list[tuple[str, list[str]]]:
 
 
 def loose(text: str) -> str:
+    """The words of a text, each once: what two kernels do at a time comes in either order."""
     for pattern, stands in _LOOSE:
         text = pattern.sub(stands, text)
-    return text.strip()
+    return " ".join(sorted(set(text.split()) - {"#"}))
 
 
 def clean_environment(home: Path) -> None:

@@ -4,6 +4,7 @@ requests that look like text, the panel at the side, the status bar."""
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from playwright.sync_api import expect
 
 from ipyagent.practice.replies import text, tool
 
-from .lab import CHROMIUM, PANEL, Page, write_notebook
+from .lab import CHROMIUM, PANEL, REPOSITORY, Page, write_notebook
 from .product import Product, until
 
 pytestmark = [
@@ -27,6 +28,7 @@ ASK = f"{SETUP}\n%config IPyAgent.mode = 'ask'"
 SOURCES = f"() => {{ {PANEL} return p.content.widgets.map((w) => w.model.sharedModel.getSource()) }}"
 TYPED = f"([i, text]) => {{ {PANEL} p.content.widgets[i].model.sharedModel.setSource(text) }}"
 RESTART = f"async () => {{ {PANEL} await p.context.sessionContext.session.kernel.restart() }}"
+RTC = os.environ.get("IPYAGENT_COLLABORATION", "")
 HURT = "<img src=x onerror=\"window.hurt = 1\">"
 
 
@@ -368,4 +370,42 @@ def test_the_companion_looks_right(product: Product, shots: Path, width: int, da
         page.wait_done(2)
         assert page.page.evaluate(SOURCES)[3] == long.replace("part_7", "seven")
         page.theme("JupyterLab Light")
+        page.shut_down()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RTC, reason="IPYAGENT_COLLABORATION names no folder with jupyter-collaboration (see .ci/run)")
+def test_a_shared_document_is_edited_once_and_for_every_page(tmp_path: Path, shots: Path) -> None:
+    root, cells = tmp_path / "shared", [SETUP, "%%agent\nwork", "x = 1"]
+    root.mkdir()
+    places = {
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), RTC]),
+        "JUPYTER_PATH": f"{RTC}/share/jupyter",
+        "JUPYTER_CONFIG_PATH": f"{RTC}/etc/jupyter",
+    }
+    with Product(root, companion=True, environment=places) as product, Page(product.jupyter, shots) as page:
+        ids = opened(product, page, "shared.ipynb", cells)
+        assert page.page.evaluate(f"() => {{ {PANEL} return p.context.model.collaborative }}") is True
+        other = page.page.context.new_page()
+        other.goto(f"{product.jupyter.base}/lab/tree/shared.ipynb?reset", timeout=90_000)
+        other.wait_for_selector(".ipyagent-on", timeout=60_000, state="attached")
+        page.page.evaluate(TYPED, [2, "x = 41"])
+        until(lambda: "x = 41" in other.evaluate(SOURCES), "the user's words in the other page", 30)
+        product.script(
+            tool("notebook", {"action": "read"}),
+            tool("notebook", {"action": "replace", "cell": ids[2], "source": "x = 42"}),
+            tool("notebook", {"action": "insert", "after": ids[2], "source": "y = 1"}),
+            text("Done."),
+        )
+        page.page.bring_to_front()
+        page.run(1)
+        shows(page, [SETUP, "%%agent\nwork", "x = 42", "y = 1"])
+        until(lambda: other.evaluate(SOURCES) == page.page.evaluate(SOURCES), "the same in the other page", 30)
+        assert "x = 41" in json.dumps(product.model.messages[1].body["messages"])
+        page.shot("companion_shared_lab")
+        select(page, 0)
+        page.page.wait_for_selector(".jp-Notebook.ipyagent-undo")
+        page.page.keyboard.press("Control+z")
+        shows(page, [SETUP, "%%agent\nwork", "x = 42"])
+        until(lambda: [source(cell) for cell in stored(product, "shared.ipynb")][2:] == ["x = 42"], "the file", 30)
         page.shut_down()

@@ -640,7 +640,10 @@
           links.set(panel.id, link);
           panel.disposed.connect(() => links.delete(panel.id));
           panel.content.modelContentChanged.connect(later);
-          panel.content.activeCellChanged.connect(later);
+          panel.content.activeCellChanged.connect(() => {
+            later();
+            if (link.known) link.hello(); // of several pages the one that is worked in makes the agent's edits
+          });
           panel.content.stateChanged.connect(later);
           new MutationObserver(later).observe(panel.content.node, { childList: true, subtree: true });
           panel.content.node.addEventListener("input", (event) => link.typed(event));

@@ -13,7 +13,7 @@ from ipyagent.kernel.workspace import BACKUPS
 from ipyagent.loop.session import Session
 from ipyagent.tools.changes import Undone, restore
 
-NOT_COVERED = "Undo does not cover files written by code or commands (df.to_csv, open(…, 'w'))."
+NOT_COVERED = "Undo does not cover files that code created, nor what commands or unwatched compiled code changed."
 """Said where code or commands ran."""
 RUNS = ("python", "shell", "agent")
 """Tools that run code or commands, or have others run them."""
@@ -23,7 +23,7 @@ _REBOUND = re.compile(r"^\[rebound: (.+)\]$", re.MULTILINE)
 class TurnUndone(NamedTuple):
     """`turn` counts from 1 (0: only files that an earlier undo had left), `text` is its request; `restored` and
     `conflicts` as in `Undone`; `rebound`: variables that the turn rebound, which stay as they are; `removed`: those of
-    `restored` that the turn had created; `ran`: whether it ran code or commands, whose files no undo covers."""
+    `restored` that the turn had created; `ran`: whether it ran code or commands, whose files undo covers in part."""
 
     turn: int
     text: str

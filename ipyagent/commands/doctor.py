@@ -79,7 +79,7 @@ def examine(agent: Agent, shell: Any) -> list[DoctorFinding]:
     """Everything, in the order in which it matters; `shell` None: asked from a command line. Two seconds at most."""
     found: list[DoctorFinding] = []
     for part in (_versions, _packages, _extras, _front_end, connection, model, _project, _disk, _sessions, _permissions,
-                 _settings, _memory, _skills, _mcp, _server_tools, _hooks, _transcript):  # fmt: skip
+                 _sandbox, _settings, _memory, _skills, _mcp, _server_tools, _hooks, _transcript):  # fmt: skip
         name = part.__name__.strip("_")
         if name in BUILT_IN and name not in agent.parts:
             continue
@@ -243,6 +243,26 @@ def _sessions(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
 def _permissions(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     rules = len(agent.permissions.rules)
     yield DoctorFinding("ok", "permissions", f"mode {agent.settings.mode}, {counted(rules, 'rule')} (%agent allow)")
+
+
+WATCHED = (
+    "Python in the kernel is watched, not confined: files, connections and programs that it opens itself, not what "
+    "compiled code, ctypes or other processes do"
+)
+
+
+def _sandbox(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
+    from ipyagent import sandbox
+
+    found = sandbox.find()
+    if found.working:
+        best, *others = found.working
+        also = f" ({', '.join(each.name for each in others)} would too)" if others else ""
+        yield DoctorFinding("ok", "sandbox", f"commands run in {best.name}{also}; not covered: {'; '.join(best.gaps)}")
+    else:
+        mend = "install bubblewrap (Linux): until then every command is asked about"
+        yield DoctorFinding("note", "sandbox", found.why, mend)
+    yield DoctorFinding("ok", "code", WATCHED)
 
 
 def _settings(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:

@@ -7,6 +7,7 @@ DuckDB, Arrow, curl bindings), ctypes, and other processes. This is watching, no
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shlex
@@ -65,6 +66,10 @@ _running: list[tuple[Watch, frozenset[threading.Thread]]] = []
 """Runs under way, the innermost last, each with the threads that were there before it."""
 _left: weakref.WeakKeyDictionary[threading.Thread, Watch] = weakref.WeakKeyDictionary()
 """Threads that an ended run left behind."""
+_tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+"""Tasks that an ended run left behind."""
+_on = False
+"""Whether anything is to be looked at."""
 _installed = False
 
 
@@ -73,8 +78,9 @@ def watching(watch: Watch) -> Iterator[None]:
     """What runs within, on this thread, in threads that it starts and in tasks that it makes, is told to `watch`; the
     threads and tasks that it leaves also afterwards."""
     _install()
-    run = (watch, frozenset(threading.enumerate()))
+    run, tasks = (watch, frozenset(threading.enumerate())), _pending()
     _running.append(run)
+    _turn()
     token = _watch.set(watch)
     try:
         yield
@@ -82,6 +88,23 @@ def watching(watch: Watch) -> Iterator[None]:
         _watch.reset(token)
         _running.remove(run)
         _left.update((thread, watch) for thread in threading.enumerate() if _is_new(thread, run[1]))
+        _tasks.update(_pending() - tasks)
+        _turn()
+
+
+def _pending() -> set[asyncio.Task[Any]]:
+    """The tasks of this thread's loop."""
+    try:
+        return asyncio.all_tasks()
+    except RuntimeError:  # none runs
+        return set()
+
+
+def _turn() -> None:
+    """On while agent code runs, and while threads or tasks of it are left."""
+    global _on
+    threads = any(thread.is_alive() for thread in _left)
+    _on = bool(_running) or threads or any(not task.done() for task in _tasks)
 
 
 @contextlib.contextmanager
@@ -117,21 +140,15 @@ def _install() -> None:
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
-    if not _running and not _left and _watch.get() is None:
+    # every event of the process comes here, also those of the user's own cells: a tenth of a microsecond each
+    if not _on or event not in _TOLD:
         return
-    if event == "open":
-        watch = _watch.get() or _of_thread()
-        if watch is None or watch is _UNSEEN:
-            return
-        if not args[2] & _WRITING:
-            if len(watch.opened) < MOST_READ:
-                watch.opened.add(args[0])
-            return
-    elif event in _TOLD:
-        watch = _watch.get() or _of_thread()
-        if watch is None or watch is _UNSEEN:
-            return
-    else:
+    watch = _watch.get() or _of_thread()
+    if watch is None or watch is _UNSEEN:
+        return
+    if event == "open" and not args[2] & _WRITING:
+        if len(opened := watch.opened) < MOST_READ:
+            opened.add(args[0])
         return
     token = _watch.set(_UNSEEN)
     try:

@@ -15,7 +15,7 @@ import pytest
 from kernels import ROOT
 from rooms import KEY, Room, plain
 
-from ipyagent import Agent, IPyAgent
+from ipyagent import Agent, IPyAgent, sandbox
 from ipyagent.commands.doctor import examine
 from ipyagent.practice.server import PracticeServer
 
@@ -52,6 +52,17 @@ def test_without_a_key_it_says_what_to_set_and_fails(tmp_path: Path) -> None:
     assert named(lines, "connection").startswith("✗")
     assert "ANTHROPIC_API_KEY" in named(lines, "connection")
     assert not (tmp_path / ".ipyagent").exists()
+
+
+def test_it_says_what_keeps_commands_and_what_code_is(tmp_path: Path) -> None:
+    _, lines = told(tmp_path)
+    found = sandbox.find()
+    if found.working:
+        assert all(gap in named(lines, "sandbox") for gap in found.working[0].gaps)
+        assert f"✓ sandbox      commands run in {found.working[0].name}" in named(lines, "sandbox")
+    else:
+        assert found.why in named(lines, "sandbox")
+    assert "watched, not confined" in named(lines, "code")
 
 
 def test_a_wrong_setting_of_the_environment_is_told_beside_all_else(tmp_path: Path) -> None:

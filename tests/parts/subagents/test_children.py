@@ -123,6 +123,7 @@ def test_those_started_at_once_for_the_same_task_have_names_of_their_own(rig: Fa
 
 def test_eight_at_once_one_stopped_one_failing_one_hung(make_rig: Make) -> None:
     rig = make_rig(subagent_silence=1.5, request_timeout=15.0)
+    rig.agent.permissions.remember("python(program:sleep)", session=True)
     rig.turn("hello")  # what is there for good is there now
     threads, processes = set(threading.enumerate()), set(psutil.Process().children())
     jobs = [order(f"job {n}", f"job {n} of eight") for n in range(8)]

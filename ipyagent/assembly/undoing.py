@@ -11,6 +11,7 @@ from ipyagent.errors import UsageError
 from ipyagent.journal.events import FilesRestored, ToolCalled, ToolReturned
 from ipyagent.kernel.workspace import BACKUPS
 from ipyagent.loop.session import Session
+from ipyagent.loop.watching import CodeWatch
 from ipyagent.tools.changes import Undone, restore
 
 NOT_COVERED = "Undo does not cover files that code created, nor what commands or unwatched compiled code changed."
@@ -47,6 +48,8 @@ class TurnUndone(NamedTuple):
 
 def undo_turn(session: Session | None, root: Path) -> TurnUndone:
     """Take the newest turn's file changes back. Raises UsageError when there is nothing to restore."""
+    if session is not None:
+        session.kept(CodeWatch, lambda: CodeWatch(session)).settle()
     due = session.history.files.next if session is not None else None
     if session is None or due is None:
         more = f". {NOT_COVERED}" if session is not None and ran_in(session, 0, 0) else ""

@@ -25,6 +25,7 @@ from ipyagent.journal.events import (
 from ipyagent.kernel.frontend import running_cell
 from ipyagent.kernel.notebook import Notebook, new_cell
 from ipyagent.kernel.workspace import BACKUPS
+from ipyagent.loop.watching import CodeWatch
 from ipyagent.tools.changes import restore
 from ipyagent.ui.markdown import harmless
 
@@ -258,6 +259,7 @@ def roll_back(agent: Agent, words: str) -> str:
         raise UsageError(f"%agent rollback N: {known}" + (f", not {words!r}" if words else ""))
     number = int(words)
     turn = session.history.turns[number - 1]
+    session.kept(CodeWatch, lambda: CodeWatch(session)).settle()
     changes = session.history.files.of(number)
     undone = restore(changes, agent.project.root, session.journal.folder / BACKUPS)
     if changes:

@@ -73,6 +73,8 @@ class CodeWatch:
         self.made: set[str] = set()
         """Files that this session's code made: they are its own."""
         self.told: set[str] = set()
+        self.held: list[tuple[RunWatch, str, Copy, str | None]] = []
+        """Files that runs left open: what stands in a buffer is written later."""
         self._asking = threading.Lock()
 
     def __repr__(self) -> str:
@@ -81,6 +83,12 @@ class CodeWatch:
     def run(self, workspace: KernelWorkspace, code: str) -> RunWatch:
         """The watch of one run of `code`."""
         return RunWatch(self, self._session, workspace, code)
+
+    def settle(self) -> None:
+        """Journal what became of files that were left open. Raises JournalError."""
+        held, self.held = self.held, []
+        for run, path, copy, before in held:
+            run.settle_later(path, copy, before)
 
     def allow(self, question: Question, wait: Waiting, call: str) -> None:
         """Return when the user allows it now or did before. Raises Refused."""
@@ -207,9 +215,16 @@ class RunWatch:
                 self._copies.setdefault(str(self._workspace.root / name), copy)
             nofollow.remove(self._of_forks)
         left = [(path, copy, copy.after(path)) for path, copy in self._copies.items()]
+        held = _open_files() if left else frozenset()
+        self._watch.held += [(self, path, copy, after) for path, copy, after in left if path in held]
         if changes := [self._change(path, copy, after) for path, copy, after in left if after is not None]:
             with suppress(AgentError):  # a transcript that cannot be written: the call's result meets it again
                 self._record(*changes)
+
+    def settle_later(self, path: str, copy: Copy, before: str | None) -> None:
+        """Journal what a file that the run left open has become since (`before`: its digest then)."""
+        if (after := copy.after(path)) is not None and after != before:
+            self._workspace.record(self._change(path, copy, after))
 
     def _change(self, path: str, copy: Copy, after: str | None) -> FileChanged:
         """`after`: the digest of what stands there now; None: it is about to change."""
@@ -400,6 +415,16 @@ class RunWatch:
 
         with suppress(AgentError):
             self._wait(say)
+
+
+def _open_files() -> frozenset[str]:
+    """The files that this process has open, where the system tells."""
+    found = set()
+    with suppress(OSError):
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):
+                found.add(os.readlink(f"/proc/self/fd/{name}"))
+    return frozenset(found)
 
 
 _DEEDS = {"write": "overwrite", "remove": "remove", "replace": "replace"}

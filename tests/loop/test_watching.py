@@ -20,8 +20,9 @@ from rooms import KEY, MODEL
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.assembly.requests import NullSurface, Options
-from ipyagent.journal.events import PermissionAsked
+from ipyagent.journal.events import FileChanged, LayerFailed, PermissionAsked
 from ipyagent.journal.protocols import PermissionAnswer
+from ipyagent.kernel import audit
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -430,3 +431,105 @@ def test_what_code_starts_does_not_get_the_models_key(desk: Desk, way: str) -> N
     assert "without a key" in result
     assert str(len(KEY)) in result  # the code itself has it
     assert os.popen("echo $ANTHROPIC_API_KEY").read().strip() == KEY  # and so has the user afterwards
+
+
+# ------------------------------------------------------------------ by mode, and what is not asked
+
+
+def titles(desk: Desk) -> list[str]:
+    return [asked.title for asked in desk.person.asked]
+
+
+def test_a_file_that_the_code_read_is_asked_about_once_and_stays_when_refused(room: Any) -> None:
+    desk = room()
+    code = "t = open('raw.txt').read()\nfor n in range(3):\n    open('raw.txt', 'w').write(t + str(n))"
+    desk.person.no = ("overwrite",)
+    assert "did not allow this code to overwrite raw.txt" in desk.run(code)
+    assert desk.contents() == RAW
+    desk.person.no, desk.person.asked = (), []
+    desk.run(code)
+    desk.run(code)
+    assert titles(desk) == ["Let this code overwrite raw.txt?"]
+
+
+def test_a_file_that_is_too_large_for_a_copy_is_asked_about_and_said(room: Any) -> None:
+    desk = room(backup_mb=0)
+    desk.person.no = ("change",)
+    assert "did not allow this code to change raw.csv" in desk.run("open('raw.csv', 'w')")
+    assert desk.contents() == RAW
+    desk.person.no = ()
+    desk.run("open('raw.csv', 'w')")
+    assert any("raw.csv" in event.why and "without a copy" in event.why for event in desk.events(LayerFailed))
+
+
+@pytest.mark.parametrize("name", ["AGENTS.md", "conftest.py", ".github/workflows/x.yml", "Makefile"])
+def test_a_file_that_others_obey_is_asked_about_however_its_name_is_made(room: Any, name: str) -> None:
+    desk = room()
+    (desk.folder / name).parent.mkdir(parents=True, exist_ok=True)
+    desk.person.no = ("write",)
+    code = f"name = bytes.fromhex({name.encode().hex()!r}).decode()\nopen(name, 'w').write('x')"
+    assert "did not allow this code to write" in desk.run(code)
+    assert not (desk.folder / name).exists()
+    assert len(desk.person.asked) == 1
+
+
+def test_code_that_the_user_allowed_is_not_asked_about_again_and_comes_back(room: Any) -> None:
+    desk = room(mode="ask")
+    desk.run("t = open('raw.txt').read()\nopen('raw.txt', 'w').write('x')\nimport subprocess; subprocess.run(['true'])")
+    assert titles(desk) == ["Run this code?"]
+    assert desk.contents() != RAW
+    desk.agent.undo()
+    assert desk.contents() == RAW
+
+
+def test_a_rule_says_yes_beforehand(room: Any, listener: Listener) -> None:
+    desk = room()
+    desk.agent.permissions.remember("python(host:127.0.0.*)", session=True)
+    desk.run(_for(SENDS["socket"], listener))
+    assert titles(desk) == []
+
+
+def test_what_a_file_left_open_writes_later_is_undone_too(room: Any) -> None:
+    desk = room()
+    desk.run("f = open('raw.csv', 'w')\nn = f.write('only in the buffer')")
+    desk.agent.shell.user_ns["f"].flush()
+    assert (desk.folder / "raw.csv").read_text() == "only in the buffer"
+    desk.agent.undo()
+    assert desk.contents() == RAW
+
+
+def test_threads_and_tasks_that_outlive_the_run_are_watched(room: Any, listener: Listener) -> None:
+    desk = room()
+    code = _for("import socket, threading, time\nseen = []\ndef f():\n    time.sleep(.3)\n    try:\n"
+                "        socket.create_connection(('HOST', PORT))\n    except OSError as e:\n        seen.append(str(e))\n"
+                "t = threading.Thread(target=f); t.start()", listener)  # fmt: skip
+    desk.run(code)
+    desk.agent.shell.user_ns["t"].join()
+    assert listener.heard == 0
+    assert "nobody can be asked" in desk.agent.shell.user_ns["seen"][0]
+
+
+def test_the_users_own_cells_are_not_watched(room: Any, listener: Listener) -> None:
+    desk = room()
+    desk.run("x = 1")
+    (desk.folder / "raw.csv").write_text("mine")
+    socket.create_connection((listener.host, listener.port)).close()
+    assert not audit._on
+    assert (titles(desk), desk.events(FileChanged)) == ([], [])
+
+
+def test_a_fault_of_ours_is_told_and_not_raised_in_the_code(room: Any) -> None:
+    desk = room()
+    result = desk.run("import os\nclass Odd(os.PathLike):\n    def __fspath__(self): return 'raw.csv'\n"
+                      "open(Odd(), 'w').close()\nimport sys\nsys.audit('os.rename', object(), object(), 'x', 'y')\n1 + 1")  # fmt: skip
+    assert "2" in result
+    assert any("could not be looked at" in event.why for event in desk.events(LayerFailed))
+    desk.agent.undo()
+    assert desk.contents() == RAW
+
+
+def test_a_process_that_it_did_not_start_is_asked_about(room: Any) -> None:
+    desk = room()
+    desk.person.no = ("signal",)
+    code = f"import os\nos.__dict__['kill']({os.getppid()}, 18)"
+    assert "did not allow this code to send a signal" in desk.run(code)

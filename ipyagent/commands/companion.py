@@ -22,7 +22,8 @@ class Companion:
 
     def tell(self, result: Any = None) -> None:
         """What is so now, to every page; also a `post_run_cell` callback."""
-        self._link.send({"kind": "status", **self.status()})
+        if self._link.met:
+            self._link.send({"kind": "status", **self.status()})
 
     def status(self) -> dict[str, Any]:
         """Model, context and cost in words for the page, and whether a turn runs."""

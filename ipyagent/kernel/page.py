@@ -76,6 +76,11 @@ class PageLink:
     def __repr__(self) -> str:
         return f"<PageLink to {len(self._pages)} pages>"
 
+    @property
+    def met(self) -> bool:
+        """Whether a page with the companion is there."""
+        return bool(self._pages)
+
     def listen(self, heard: Heard) -> Callable[[], None]:
         """Have what pages say given to `heard`, on any thread, each once; returns what ends that."""
         self._listeners.append(heard)

@@ -125,9 +125,12 @@ def test_every_edit_is_made_in_the_open_page_and_is_one_step_back(product: Produ
     only_lab(product)
     cells = [SETUP, "%%agent\nwork", "x = 1", "y = 2", "z = 3"]
     with Page(product.jupyter, shots) as page:
+        (product.root / "other").mkdir()
+        write_notebook(product.root / "other", "edits.ipynb", ["'another of this name'"])
         ids = opened(product, page, "edits.ipynb", cells)
         page.page.evaluate(TYPED, [2, "x = 40"])
         product.script(
+            tool("notebook", {"action": "read", "path": "other/edits.ipynb"}),
             tool("notebook", {"action": "read"}),
             tool("notebook", {"action": "replace", "cell": ids[2], "source": "x = 42\nprint('there', x)"}),
             tool("notebook", {"action": "run", "cell": ids[2]}),
@@ -136,6 +139,7 @@ def test_every_edit_is_made_in_the_open_page_and_is_one_step_back(product: Produ
             text("Done."),
         )
         page.run(1)
+        assert "another of this name" in json.dumps(product.model.messages[-1].body["messages"][:3])
         new = "x = 42\nprint('there', x)"
         shows(page, [SETUP, "%%agent\nwork", "z = 3", new])
         assert page.outputs(3)[0]["text"].strip() == "there 42"

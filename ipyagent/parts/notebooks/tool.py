@@ -200,9 +200,11 @@ def target_of(asked: EditArguments, workspace: Workspace) -> Path:
 
 
 def page_of(path: Path, workspace: Workspace) -> OpenNotebook | None:
-    """Where the notebook stands open in a page that can be asked; None where it does not."""
+    """Where the notebook, which must be the user's own, stands open in a page that can be asked; None where it does not."""
     found = workspace.page
-    return found if isinstance(found, OpenNotebook) and found.page(path) is not None else None
+    if not isinstance(found, OpenNotebook) or found.page(path) is None:
+        return None
+    return found if path == workspace.notebook else None  # another may be called the same, in another folder
 
 
 def known(path: Path, workspace: Workspace) -> Notebook | None:

@@ -157,3 +157,10 @@ def test_a_tool_of_a_cell_is_there_in_the_next_request(place: Room) -> None:
 )
 def test_a_wrong_tool_is_one_line(place: Room, code: str, word: str) -> None:
     assert word in place.refuses(f"import ipyagent\n@ipyagent.tool\n{code}")
+
+
+def test_a_mentioned_cell_that_failed_brings_its_error(tmp_path: Path) -> None:
+    error_of = {1: "Traceback …\nZeroDivisionError: division by zero"}
+    failed, done = find("@cell:1 @cell:2", {}, tmp_path, ["", "1 / 0", "x = 1"], (), lambda n: error_of.get(n, ""))
+    assert failed.text == f"1 / 0\n\n[it ended in an error]\n{error_of[1]}"
+    assert done.text == "x = 1"

@@ -13,7 +13,7 @@ from traitlets import TraitError
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError
-from ipyagent.escape import plain
+from ipyagent.escape import escape, plain
 from ipyagent.kernel.cell_marks import Runs
 
 if TYPE_CHECKING:
@@ -34,6 +34,40 @@ _AHEAD = (
 """What the first request needs, the longest first: modules, and functions of them whose value is kept there."""
 _TURN = 1.0
 """Seconds that each of them lets a cell of the user's go first."""
+
+
+_TOLD = (
+    "font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,13px);"
+    "line-height:var(--jp-code-line-height,1.31)"
+)
+
+
+def _column(row: str) -> int:
+    """Where what a row says begins, behind its name and two spaces; else a little behind its own beginning."""
+    begin = len(row) - len(row.lstrip(" "))
+    gap = row.find("  ", begin, 48)
+    return gap + len(row[gap:]) - len(row[gap:].lstrip(" ")) if gap > 0 else min(begin + 2, 48)
+
+
+def _row(row: str) -> str:
+    at = _column(row)
+    style = f"padding-left:{at}ch;text-indent:-{at}ch;white-space:pre-wrap;overflow-wrap:anywhere;min-height:1.31em"
+    return f'<div style="{style}">{escape(row)}</div>'
+
+
+def wrapped(text: str, width: int) -> str:
+    """The rows of a text broken between words at `width` characters, each under what it says."""
+    import textwrap
+
+    made: list[str] = []
+    for row in text.split("\n"):
+        at = _column(row)
+        fits = len(row) < width or at > width // 2
+        made += [row] if fits else textwrap.wrap(
+            row, width - 1, subsequent_indent=" " * at, break_long_words=False, break_on_hyphens=False,
+            drop_whitespace=True, replace_whitespace=False, expand_tabs=False,
+        )  # fmt: skip
+    return "\n".join(made)
 
 
 class WarmUp:
@@ -139,6 +173,19 @@ class Extension:
         if not now[0] or self._front is None or self._front[0] != now:
             self._front = (now, describe_frontend(self.shell, self.settings.panels))
         return self._front[1]
+
+    def tell(self, text: str) -> None:
+        """Show an answer wrapped to the width there is: a page gets HTML, everything else text."""
+        if self.front.kind == "terminal":
+            import shutil  # loading needs neither this nor textwrap
+
+            self.show(wrapped(text, shutil.get_terminal_size().columns))
+        elif self.front.kind == "kernel" and self.front.person and not (self._agent is not None and self._agent.busy):
+            rows = "".join(_row(row) for row in plain(text).split("\n"))
+            html = f'<div class="ipyagent ia-told tex2jax_ignore mathjax_ignore" style="{_TOLD}">{rows}</div>'
+            self.shell.display_pub.publish({"text/html": html, "text/plain": plain(text)})
+        else:
+            self.show(text)
 
     @staticmethod
     def show(text: str) -> None:

@@ -206,7 +206,7 @@ class Magics(Extension):
         from ipyagent.commands.agent import show_memory
 
         if answer := show_memory(self, line, cell):
-            self.show(answer)
+            self.tell(answer)
 
     def _command_names(self) -> list[str]:
         from ipyagent.commands.agent import commands_of
@@ -293,7 +293,7 @@ class Magics(Extension):
         from ipyagent.escape import line
 
         for notice in agent.take_notices():
-            _say(line(notice))
+            self.tell(f"ipyagent: {line(notice)}")
 
     def _after(self, result: TurnResult, chosen: CellOptions) -> None:
         """Show a quiet turn's answer; raise when whoever runs the notebook must not go on."""

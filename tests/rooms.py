@@ -162,6 +162,9 @@ def ask_as(kernel: Any, cell: str, code: str, *, failing: bool = False) -> dict[
         elif got["msg_type"] == "stream":
             found["stream"] += content["text"]
         elif got["msg_type"] in ("display_data", "update_display_data"):
+            if "ia-told" in content["data"].get("text/html", ""):  # a notice, or a command's answer
+                found["stream"] += content["data"]["text/plain"] + "\n"
+                continue
             found.update(content["data"])
             found.setdefault("all", []).append(content)
         elif got["msg_type"] == "status" and content["execution_state"] == "idle":

@@ -58,7 +58,7 @@ def run_command(extension: Extension, line: str) -> AgentRequest | None:
     if word in REQUESTS:
         return AgentRequest(answer, rest.strip())
     if answer:
-        extension.show(answer)
+        extension.tell(answer)
     return None
 
 
@@ -80,7 +80,7 @@ def _of_part(extension: Extension, command: Command, word: str, rest: str) -> No
         raise UsageError(f"a turn is running: %agent {word} works after it has ended")
     opens = not rest and command.tab and getattr(extension.shell, "kernel", None) is not None and is_live(extension)
     if answer := run_panel(extension, command.tab) if opens else command.run(rest):
-        extension.show(answer)
+        extension.tell(answer)
 
 
 def _status(extension: Extension, rest: str) -> str:

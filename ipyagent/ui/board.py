@@ -46,6 +46,8 @@ SETTLE = 1.0
 """Seconds after a turn's end at which the static form is written anew."""
 TURNS, MARKS, ROWS, SESSIONS = 30, 20, 40, 15
 _CELL = "padding:2px 8px;text-align:left;vertical-align:top"
+NAME_CHARS = 40
+"""Characters of a name that stands on one line."""
 TITLES = {
     "context": "Context", "memory": "Memory", "skills": "Skills", "subagents": "Sub-agents", "sessions": "Sessions",
 }  # fmt: skip
@@ -449,9 +451,9 @@ def _html(board: Dashboard, name: str, table: Rows, opened: bool) -> str:
         body = static_timeline(newest(board.context.shown, TURNS, MARKS), window)["text/html"]
     elif rows:
         names = "".join(f'<th style="{_CELL}">{escape(each)}</th>' for each in columns)
-        cells = ("".join(f'<td style="{_CELL}">{escape(cell)}</td>' for cell in row) for row in rows)
+        cells = ("".join(_cell(cell, first=not at) for at, cell in enumerate(row)) for row in rows)
         lines = "".join(f"<tr>{row}</tr>" for row in cells)
-        body = f'<table style="border-collapse:collapse;width:100%"><tr>{names}</tr>{lines}</table>'
+        body = f'<table style="{look.TABLE}"><tr>{names}</tr>{lines}</table>'
     else:
         body = ""
     more = f"<p><em>{count - len(rows):,} more</em></p>" if count > len(rows) else ""
@@ -460,6 +462,11 @@ def _html(board: Dashboard, name: str, table: Rows, opened: bool) -> str:
         f"<details{' open' if opened else ''}><summary style=\"cursor:pointer\"><strong>{title}</strong> · "
         f"{escape(head)}</summary>{body}{more}</details>"
     )
+
+
+def _cell(text: str, *, first: bool) -> str:
+    whole = f";{look.NAME}" if first and len(text) <= NAME_CHARS else ""
+    return f'<td style="{_CELL};overflow-wrap:anywhere{whole}">{escape(text)}</td>'
 
 
 def _counted(count: int, what: str) -> str:

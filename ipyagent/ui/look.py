@@ -23,6 +23,10 @@ LINE = "rgba(128,128,128,.28)"
 WARN = "color-mix(in srgb,currentColor 45%,#e67e00)"  # darker on white, lighter on black
 GOOD = "color-mix(in srgb,currentColor 30%,#2b9440)"
 BAD = "color-mix(in srgb,currentColor 25%,#e5393b)"
+TABLE = "table-layout:auto;border-collapse:collapse;width:100%"
+"""A static table: Lab lays tables out in columns of one width, over which names and words flow."""
+NAME = "white-space:nowrap;overflow-wrap:normal"
+"""A name in a static table, which stands whole."""
 _STYLES = {
     "ia-line": "font-size:.92em;line-height:1.9;cursor:pointer",
     "ia-body": f"margin:2px 0 6px 6px;padding-left:12px;border-left:2px solid {LINE}",

@@ -31,6 +31,8 @@ TEXT_CHARS = 4_000
 TERMINAL_ROWS = 60
 NAME_WIDTH = 56
 _CELL = "padding:2px 8px;text-align:left;vertical-align:top"
+NAME_CHARS = 40
+"""Characters of a name that stands on one line."""
 
 
 def when(moment: float) -> str:
@@ -89,9 +91,8 @@ def _markdown(found: list[Memory], missing: list[str]) -> str:
 
 def _html(browsing: Browsing, found: list[Memory], missing: list[str]) -> str:
     rows = "".join(_entry(browsing, memory, number < TEXTS) for number, memory in enumerate(found[:ROWS]))
-    widths = {"memory": 64, "type": 12, "scope": 10, "age": 14}
-    head = "".join(f'<th style="{_CELL};width:{width}%">{name}</th>' for name, width in widths.items())
-    table = f'<table style="border-collapse:collapse;width:100%"><tr>{head}</tr>{rows}</table>' if found else ""
+    head = "".join(f'<th style="{_CELL}">{name}</th>' for name in ("memory", "type", "scope", "age"))
+    table = f'<table style="{look.TABLE}"><tr>{head}</tr>{rows}</table>' if found else ""
     more = f"<p><em>{len(found) - ROWS:,} older ones are not listed</em></p>" if len(found) > ROWS else ""
     why = "".join(f"<p><em>{escape(each)}</em></p>" for each in missing)
     heading = f"<p><strong>{_heading(found)}</strong></p>" if found or not missing else ""
@@ -102,7 +103,9 @@ def _html(browsing: Browsing, found: list[Memory], missing: list[str]) -> str:
 
 
 def _entry(browsing: Browsing, memory: Memory, whole: bool) -> str:
-    name = f"<strong>{escape(short_name(memory.path))}</strong> {escape(line(memory.description, 200))}"
+    short = short_name(memory.path)
+    whole_name = look.NAME if len(short) <= NAME_CHARS else "overflow-wrap:anywhere"
+    name = f'<strong style="{whole_name}">{escape(short)}</strong> {escape(line(memory.description, 200))}'
     problems = "".join(f"<div><small>! {escape(line(each, 200))}</small></div>" for each in memory.problems[:5])
     told = provenance(memory)
     source = f"<p><small>{escape(line(told, 200))}</small></p>" if told else ""
@@ -110,7 +113,9 @@ def _entry(browsing: Browsing, memory: Memory, whole: bool) -> str:
     if whole and (text := _text(browsing, memory)):
         first = f'<details><summary style="cursor:pointer">{name}</summary>{source}{text}</details>{problems}'
     cells = (first, escape(memory.kind or "-"), escape(memory.scope), ago(age(memory)))
-    return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
+    styles = ("overflow-wrap:anywhere", *[look.NAME] * 3)
+    shown = (f'<td style="{_CELL};{own}">{cell}</td>' for cell, own in zip(cells, styles, strict=True))
+    return f"<tr>{''.join(shown)}</tr>"
 
 
 def _text(browsing: Browsing, memory: Memory) -> str:

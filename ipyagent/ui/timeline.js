@@ -3,14 +3,35 @@ const { element } = dom;
 
 function legend(state) {
   const list = element("ul", "ia-legend");
-  for (const [name, color] of state.sources) {
+  list.setAttribute("aria-label", "Colours: where the tokens of a bar come from");
+  const names = new Map(); // by colour
+  for (const [name, color] of state.sources) names.set(color, [...(names.get(color) ?? []), name]);
+  for (const [color, all] of names) {
     const item = element("li");
     const swatch = element("span", "ia-swatch");
     swatch.style.background = color;
-    item.append(swatch, name);
+    item.append(swatch, all.join(", "));
     list.append(item);
   }
   return list;
+}
+
+// What the letters above the bars say, of those that there are.
+function letters(state, marks, list) {
+  const kinds = new Map(); // by letter
+  for (const { kind } of marks) {
+    const [letter, colour] = state.kinds[kind] ?? ["?", ""];
+    if (!kinds.has(letter)) kinds.set(letter, { colour, names: new Set() });
+    kinds.get(letter).names.add(kind);
+  }
+  list.hidden = !kinds.size;
+  list.replaceChildren(...[...kinds].map(([letter, { colour, names }]) => {
+    const item = element("li");
+    const sign = element("span", "it-mark it-letter", letter);
+    if (colour) sign.style.setProperty("--it-own", colour);
+    item.append(sign, [...names].join(", "));
+    return item;
+  }));
 }
 
 function column(state, bar, marks, most, pick) {
@@ -182,7 +203,9 @@ function render({ model, el }) {
   detail.setAttribute("aria-live", "polite");
   detail.tabIndex = 0;
   const none = element("p", "ia-empty", "No turns yet.");
-  root.append(title, none, chart, slider, legend(state), detail);
+  const signs = element("ul", "ia-legend it-letters");
+  signs.setAttribute("aria-label", "Letters: what was decided in a turn");
+  root.append(title, none, chart, slider, legend(state), signs, detail);
   let shown = null;
   let waiting = 0;
 
@@ -297,7 +320,9 @@ function render({ model, el }) {
     const here = bars.length > 0;
     none.hidden = here;
     for (const node of [chart, slider, detail]) node.hidden = !here;
-    scale.textContent = here ? `top of the chart: ${most.toLocaleString("en")} tokens` + (state.auto ? ` · auto-compact at ${state.auto.toLocaleString("en")}` : "") : "";
+    const compacts = state.auto ? ` · auto-compact at ${state.auto.toLocaleString("en")}` : "";
+    scale.textContent = here ? `tokens in the context after each turn · tallest bar ${most.toLocaleString("en")}${compacts}` : "";
+    letters(state, marks.filter(Boolean), signs);
     slider.max = String(Math.max(0, stops.length - 1));
     if (!here) return;
     paint();

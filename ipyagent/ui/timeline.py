@@ -121,13 +121,15 @@ def _markdown(shown: Timeline) -> str:
 
 def _html(shown: Timeline, window: WindowState | None) -> str:
     most = max([bar.tokens for bar in shown.bars], default=0) or 1
-    widths = {"turn": 7, "request": 28, "in the context after it": 55, "cost": 10}
-    head = "".join(f'<th scope="col" style="{_CELL};width:{width}%">{name}</th>' for name, width in widths.items())
+    widths = {"turn": "", "request": ";width:35%", "in the context after it": ";width:55%", "cost": ""}
+    head = "".join(f'<th scope="col" style="{_CELL}{width}">{name}</th>' for name, width in widths.items())
     rows = [f"<tr>{head}</tr>", *(_bar_row(bar, most) for bar in shown.bars)]
+    named: dict[str, list[str]] = {}
+    for name, color in _colours():
+        named.setdefault(color, []).append(name)
     legend = " ".join(
-        f'<span style="white-space:nowrap;margin-right:10px"><span style="{_swatch(color)}">&#8203;</span>'
-        f" {name}</span>"
-        for name, color in _colours()
+        f'<span style="margin-right:10px"><span style="{_swatch(color)}">&#8203;</span> {", ".join(names)}</span>'
+        for color, names in named.items()
     )
     kept = {mark.event for mark in shown.marks[-STATIC_PAIRS:]}
     marks = "".join(_mark_html(shown, mark, mark.event in kept) for mark in shown.marks)
@@ -135,7 +137,7 @@ def _html(shown: Timeline, window: WindowState | None) -> str:
     return (
         '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
         f"<p><strong>Context timeline</strong> · {len(shown.bars)} turns{of}</p><p><small>{legend}</small></p>"
-        f'<table style="border-collapse:collapse;width:100%">{"".join(rows)}</table>{marks}</div>'
+        f'<table style="{look.TABLE}">{"".join(rows)}</table>{marks}</div>'
     )
 
 
@@ -157,9 +159,10 @@ def _bar_row(bar: Bar, most: int) -> str:
     strip = f'<div style="{width};line-height:0;white-space:nowrap">{pieces}</div>'
     cost = "" if bar.cost is None else dollars(bar.cost)
     return (
-        f'<tr><td style="{_CELL}">{bar.number}</td><td style="{_CELL}">{escape(line(bar.text, 60))}</td>'
+        f'<tr><td style="{_CELL}">{bar.number}</td>'
+        f'<td style="{_CELL};overflow-wrap:anywhere">{escape(line(bar.text, 60))}</td>'
         f'<td style="{_CELL}">{strip}<small>{bar.tokens:,} tokens: {words}</small></td>'
-        f'<td style="{_CELL}">{cost}</td></tr>'
+        f'<td style="{_CELL};white-space:nowrap">{cost}</td></tr>'
     )
 
 

@@ -102,6 +102,7 @@ class _Drawing:
         height = round(self.y + 10)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="ipyagent-chart" width="{WIDTH}" height="{height}" '
+            'style="max-width:100%;height:auto" '
             f'viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{_escaped(self.title)}" '
             'font-family="system-ui,-apple-system,Segoe UI,DejaVu Sans,sans-serif">'
             f'{_STYLE}<rect class="bg" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8" '

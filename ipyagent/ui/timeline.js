@@ -27,7 +27,7 @@ function letters(state, marks, list) {
   list.hidden = !kinds.size;
   list.replaceChildren(...[...kinds].map(([letter, { colour, names }]) => {
     const item = element("li");
-    const sign = element("span", "it-mark it-letter", letter);
+    const sign = element("span", "it-letter", letter);
     if (colour) sign.style.setProperty("--it-own", colour);
     item.append(sign, [...names].join(", "));
     return item;

@@ -190,3 +190,47 @@ def test_a_long_line_of_a_question_is_seen_whole(lab: Server, shots: Path) -> No
         assert "import os; value_199 = 1" in box.inner_text()
         assert page.cell(1).locator("[data-act=once]").is_enabled()
         page.shot("question_wide_800")
+
+
+TABLES = """cell => {
+  const wrong = [];
+  for (const table of cell.querySelectorAll(".ia-static table")) for (const row of table.rows) {
+    const cells = [...row.cells];
+    cells.forEach((one, i) => {
+      const box = one.getBoundingClientRect(), next = cells[i + 1]?.getBoundingClientRect();
+      if (one.scrollWidth > one.clientWidth + 1) wrong.push("flows over: " + one.innerText.slice(0, 60));
+      if (next && box.right > next.left + 1) wrong.push("lies over: " + one.innerText.slice(0, 60));
+    });
+    const name = cells[0].querySelector("strong");
+    if (name && name.getClientRects().length > 1) wrong.push("broken: " + name.innerText);
+  }
+  return wrong;
+}"""
+
+
+def test_static_tables_and_answers_are_readable_at_every_width(lab: Server, shots: Path) -> None:
+    setup = "%load_ext ipyagent\n%config IPyAgent.panels = 'static'\n%config IPyAgent.model = 'practice'"
+    name = "feedback_about_axes_and_units"
+    words = "Axes have units, and where a chart shows money it says which; a rule for every chart of the report"
+    added = f"%%memory add --type feedback\n# {name}\n{words}"
+    cells = [setup, added, "%memory", "%agent panel", "%agent help"]
+    write_notebook(lab.root, "tables.ipynb", cells)
+    with Page(lab, shots, width=1400, height=1600) as page:
+        page.open("tables.ipynb")
+        for number in range(len(cells)):
+            page.run(number)
+        page.cell(2).locator(".ia-static table").wait_for(timeout=10_000)
+        page.cell(3).locator(".ia-static details").first.wait_for(timeout=10_000)
+        page.page.evaluate("() => document.querySelectorAll('.ia-static details').forEach((one) => (one.open = true))")
+        for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
+            page.theme(theme)
+            for width in (1400, 800, 600):
+                page.page.set_viewport_size({"width": width, "height": 1600})
+                page.page.wait_for_timeout(400)
+                for number in (2, 3):
+                    assert page.cell(number).evaluate(TABLES) == [], (width, theme)
+                page.shot(f"static_tables_{width}_{suffix}")
+        help_ = page.cell(4).locator(".ia-told")
+        assert help_.evaluate("node => node.scrollWidth <= node.clientWidth + 1")
+        assert help_.locator("div").count() > 20
+        assert page.errors == []

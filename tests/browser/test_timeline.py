@@ -55,6 +55,10 @@ def test_the_timeline_shows_every_turn_and_what_each_decision_changed(server: Se
         expect(panel.locator(".it-bar")).to_have_count(5)
         rooms = panel.locator(".it-bar").evaluate_all("bars => bars.map(bar => bar.getBoundingClientRect())")
         assert len({(round(room["top"]), round(room["height"])) for room in rooms}) == 1, "marks change no scale"
+        assert "C\ncleared" in panel.locator(".it-letters").inner_text()
+        legend = panel.get_by_role("list", name="Colours").locator(".ia-swatch")
+        assert legend.count() <= 8
+        assert "tokens in the context after each turn · tallest bar" in panel.locator(".it-title").inner_text()
         panel.locator(".it-mark", has_text="C").click()
         pairs = panel.locator(".it-pairs")
         pairs.wait_for(timeout=10_000)

@@ -19,7 +19,8 @@ from rooms import Room, room
 
 from ipyagent.__main__ import make_parser
 from ipyagent.commands import agent, mcp, memory, skills
-from ipyagent.commands.reference import ARGUMENTS, OPTIONS, reference
+from ipyagent.commands.agent import ARGUMENTS
+from ipyagent.commands.reference import OPTIONS, reference
 from ipyagent.config import setting_names
 from ipyagent.options import FLAGS, VALUES
 from ipyagent.version import __version__

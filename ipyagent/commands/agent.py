@@ -12,7 +12,7 @@ from ipyagent.escape import line as one_line
 from ipyagent.kernel.cell_marks import HIDE, PIN
 from ipyagent.kernel.frontend import describe_frontend
 from ipyagent.kernel.rendering import cells_of, render_failure
-from ipyagent.options import MODES, USAGE, nearest
+from ipyagent.options import MODES, USAGE, help_text, nearest
 from ipyagent.parts import Command
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.subagents import SubagentManager
@@ -357,9 +357,18 @@ def _doctor(extension: Extension, rest: str) -> str:
 
 def _help(extension: Extension, rest: str) -> str:
     """Show this list."""
-    lines = ["write a request below a line", f"  {USAGE}", "@name, @path, @cell:3, @out:3 in it attach things", ""]
-    lines += [f"  %agent {name:<10} {each.about}" for name, each in commands_of(extension.agent_now).items()]
-    return "\n".join(lines)
+    found = commands_of(extension.agent_now)
+    grouped = {name for names in GROUPS.values() for name in names}
+    groups = {**GROUPS, "More": (*GROUPS["More"], *(name for name in found if name not in grouped))}
+    head = (
+        "Write a request below a line that begins with %%agent; @name, @path, @cell:3 and @out:3 attach things to it.",
+        USAGE,
+    )
+    rows = {
+        name: (f"%agent {name} {each.usage or ARGUMENTS.get(name, '')}".strip(), each.about)
+        for name, each in found.items()
+    }
+    return help_text(head, [(title, [rows[name] for name in names if name in rows]) for title, names in groups.items()])
 
 
 COMMANDS: dict[str, Callable[[Extension, str], str]] = {
@@ -392,6 +401,35 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "doctor": _doctor,
     "help": _help,
 }
+ARGUMENTS = {
+    "resume": "[ID | LABEL]",
+    "fork": "[LABEL]",
+    "rollback": "N",
+    "fix": "[WORDS]",
+    "export": "FILE",
+    "cells": "[FILE.ipynb]",
+    "model": "[NAME]",
+    "mode": "[ask | auto | read_only]",
+    "allow": "[RULE]",
+    "trust": "[--off]",
+    "mcp": "[COMMAND]",
+    "subagents": "[list | types | stop NAME]",
+    "messages": "[NUMBER]",
+    "context": "[OPTIONS]",
+    "panel": "[context | memory | skills | subagents | sessions]",
+    "compact": "[OPTIONS]",
+    "memory": "[COMMAND]",
+    "skills": "[COMMAND]",
+}
+"""What may follow the commands of `%agent` that take something."""
+GROUPS = {
+    "Sessions": ("status", "new", "resume", "sessions", "fork", "export"),
+    "The agent's work": ("stop", "undo", "rollback", "fix", "cells"),
+    "What the agent sees": ("context", "compact", "panel", "pin", "hide"),
+    "Model and permissions": ("model", "mode", "allow", "trust", "tools"),
+    "More": ("memory", "skills", "subagents", "messages", "mcp", "doctor", "help"),
+}
+"""The commands by what they are for, as the help lists them; those of other parts stand last."""
 OLD_NAMES = {"children": "subagents"}
 """Commands by the names they had in the release before."""
 PART_OF = {

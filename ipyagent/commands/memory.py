@@ -27,7 +27,7 @@ from ipyagent.commands.memory_report import (
 from ipyagent.errors import AgentError, JournalError, MemoryRefused, UsageError
 from ipyagent.frontmatter import MARK, read_headed, write_headed
 from ipyagent.journal.events import ForkEnded, MemorySaved
-from ipyagent.options import nearest
+from ipyagent.options import help_text, nearest
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.access import KINDS, MemoryAccess, SavedMemory
 from ipyagent.parts.memory.extract import PURPOSE
@@ -414,8 +414,11 @@ def _on(doing: MemoryCommandRun, line: Line) -> str:
 
 def _help(doing: MemoryCommandRun, line: Line) -> str:
     """Show this list."""
-    rows = [f"  %memory {f'{name} {each.usage}'.strip():<34} {doc_of(each.run)}" for name, each in COMMANDS.items()]
-    return "\n".join(["what outlives a session: Markdown files that the agent and you can change", *rows])
+    rows = {name: (f"%memory {name} {each.usage}".strip(), doc_of(each.run)) for name, each in COMMANDS.items()}
+    look = [rows.pop(name) for name in ("list", "show", "search", "recall")]
+    change = [rows.pop(name) for name in ("add", "edit", "forget", "rename", "extract", "dream")]
+    head = ["Memory outlives a session: Markdown files that you and the agent can change."]
+    return help_text(head, [("Look", look), ("Change", change), ("Versions and upkeep", list(rows.values()))])
 
 
 class MemoryCommand(NamedTuple):

@@ -10,7 +10,6 @@ from ipyagent.commands import agent, context, mcp, memory, skills
 from ipyagent.config import IPyAgent, setting_names
 from ipyagent.options import USAGE
 from ipyagent.tools.schema import doc_of
-from ipyagent.ui.board import TABS
 
 OPTIONS = {
     "--model NAME": "the model for this request",
@@ -26,29 +25,6 @@ OPTIONS = {
 }
 
 
-ARGUMENTS = {
-    "resume": "[ID | LABEL]",
-    "fork": "[LABEL]",
-    "rollback": "N",
-    "fix": "[WORDS]",
-    "export": "FILE",
-    "cells": "[FILE.ipynb]",
-    "model": "[NAME]",
-    "mode": "[ask | auto | read_only]",
-    "allow": "[RULE]",
-    "trust": "[--off]",
-    "mcp": "[COMMAND]",
-    "subagents": "[list | types | stop NAME]",
-    "messages": "[NUMBER]",
-    "context": "[OPTIONS]",
-    "panel": f"[{' | '.join(TABS)}]",
-    "compact": "[OPTIONS]",
-    "memory": "[COMMAND]",
-    "skills": "[COMMAND]",
-}
-"""What may follow the commands of `%agent` that take something."""
-
-
 def reference(parser: argparse.ArgumentParser) -> str:
     """The whole text; `parser` reads the shell's command line."""
     return "\n".join(
@@ -61,7 +37,7 @@ def reference(parser: argparse.ArgumentParser) -> str:
             *_commands(
                 "`%agent`",
                 (
-                    (f"{name} {ARGUMENTS.get(name, '')}".strip(), _first(doc_of(run)))
+                    (f"{name} {agent.ARGUMENTS.get(name, '')}".strip(), _first(doc_of(run)))
                     for name, run in agent.COMMANDS.items()
                 ),
             ),

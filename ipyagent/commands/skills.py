@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ipyagent.errors import UsageError
 from ipyagent.escape import line as one_line
 from ipyagent.escape import plain
-from ipyagent.options import nearest
+from ipyagent.options import help_text, nearest
 from ipyagent.parts.skills.catalogue import catalogue_of
 from ipyagent.parts.skills.desk import Skills, find, unknown
 from ipyagent.parts.skills.discover import files_of
@@ -183,9 +183,9 @@ def _on(agent: Agent, rest: str) -> list[str]:
 
 def _help(agent: Agent, rest: str) -> list[str]:
     """Show this list."""
-    rows = [f"  %skills {f'{name} {each.usage}'.strip():<26} {doc_of(each.run)}" for name, each in COMMANDS.items()]
-    return ["instructions for kinds of work, in folders with a SKILL.md; /NAME at the start of a request loads one",
-            *rows]  # fmt: skip
+    rows = [(f"%skills {name} {each.usage}".strip(), doc_of(each.run)) for name, each in COMMANDS.items()]
+    head = "Skills are instructions for kinds of work, in a folder each with a SKILL.md; /NAME loads one."
+    return [help_text([head], [("", rows)])]
 
 
 class SkillsCommand(NamedTuple):

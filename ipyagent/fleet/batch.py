@@ -248,7 +248,7 @@ class BatchRunner:
     async def _send(self, batches: MessageBatches, jobs: list[BatchItem], params: dict[str, dict[str, Any]]) -> None:
         prompts = {job.key: job.prompt for job in jobs}
         made = self._shelf.put(new(self._server, self._name, prompts, jobs[0].tries + 1))
-        self.line = f"handing in {len(jobs):,}"
+        self.line = f"submitting {len(jobs):,}"
         try:
             status = await batches.send(params)
         except (Unreachable, Busy):
@@ -359,8 +359,8 @@ class BatchRunner:
             sent = time.strftime("%Y-%m-%d %H:%M", time.localtime(batch.at))
             count = len(batch.prompts)
             raise ModelError(
-                f"{self._server} does not know {batch.id} ({count:,} question{'s' * (count != 1)}, handed in {sent}): "
-                "set the key that it was handed in with, or ask again with again=True",
+                f"{self._server} does not know {batch.id} ({count:,} question{'s' * (count != 1)}, submitted {sent}): "
+                "set the key that it was submitted with, or ask again with again=True",
                 kind="batches",
             )
         self._forget(batch)
@@ -502,7 +502,7 @@ class BatchFolder:
             write_atomically(self._folder / f"{batch.name}.json", msgspec.json.encode(signed), base=self._into)
         except OSError as problem:
             told = (
-                f"cannot note a batch that is handed in ({problem.strerror or problem}), so none is: make "
+                f"cannot record a batch before it is submitted ({problem.strerror or problem}), so none was: make "
                 f"{self._folder} writable"
             )
             raise AgentError(told) from None

@@ -83,9 +83,9 @@ def agent_map(
     done; the next call goes on from there. In threads, code within one call of a C library ends with that call.
 
     `batch`: each prompt is one question to the model, without tools, memory or kernel, through the provider's
-    message batches: half the price, minutes to 24 hours. What was handed in goes on at the server when this call is
+    message batches: half the price, minutes to 24 hours. What was submitted continues at the server when this call is
     interrupted or the kernel ends; the next call fetches it. With `max_cost` only what fits at its highest possible
-    price is handed in at a time. Such a row's `seconds` are those of its batch, its `data` is None.
+    price is submitted at a time. Such a row's `seconds` are those of its batch, its `data` is None.
 
     Raises UsageError for arguments that cannot be, SettingError, AgentError where nothing can be written; with `batch`
     also ModelError, when the server cannot be asked.

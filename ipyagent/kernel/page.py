@@ -276,7 +276,7 @@ class OpenNotebook:
                     "not written. Read the notebook again before you go on"
                 ) from None
             raise ToolFailure(
-                f"the page that {path.name} was open in does not answer any more; nothing was changed. Read the "
+                f"the page that {path.name} was open in no longer answers; nothing was changed. Read the "
                 "notebook again, then edit"
             ) from None
 

@@ -189,7 +189,7 @@ def test_an_edit_whose_page_closes_meanwhile_is_made_nowhere(product: Product, s
         page.page.goto("about:blank")
         until(lambda: [each.body for each in product.model.messages[sent + 4 :]], "the last request", 60)
         told = asked(product, sent + 3)
-        assert "was not read in this session" in told or "does not answer any more" in told
+        assert "was not read in this session" in told or "no longer answers" in told
         assert "as it stands in the user's open page" not in asked(product, sent + 4)
         assert (product.root / "closes.ipynb").read_bytes() == before
 

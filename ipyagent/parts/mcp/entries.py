@@ -176,7 +176,7 @@ def entry_of(name: str, raw: Any, source: Source, base: Path) -> tuple[McpServer
         raise SettingError('"args" must be a list of strings')
     level = raw.get("sandbox", "open")
     if level not in LEVELS:
-        raise SettingError(f'"sandbox" is {str(level)[:100]!r}; the levels are {", ".join(LEVELS)}')
+        raise SettingError(f'"sandbox" must be one of {", ".join(LEVELS)}, not {str(level)[:100]!r}')
     if url and "sandbox" in raw:
         warnings.append('"sandbox" is for commands; a server at an address runs where it is')
     seconds = {key: _seconds(raw, key) for key in ("timeout", "startup_timeout")}

@@ -227,6 +227,36 @@ def test_fix_asks_with_the_cell_and_its_error(product: Product, shots: Path) -> 
         page.shut_down()
 
 
+def test_keys_menus_and_the_palette_ask_about_a_cell(product: Product, shots: Path) -> None:
+    only_lab(product)
+    with Page(product.jupyter, shots) as page:
+        opened(product, page, "keys.ipynb", [SETUP, "total = 6 * 7", "'last'"])
+        page.run(1)
+        select(page, 1)
+        page.page.keyboard.press("Control+k")
+        page.page.keyboard.press("a")
+        shows(page, [SETUP, "total = 6 * 7", "%%agent\nAbout @cell:2:\n", "'last'"])
+        page.page.keyboard.press("Escape")
+        select(page, 1)
+        product.script(text("It multiplies."))
+        page.page.locator(".lm-MenuBar-item", has_text="Run").first.click()
+        page.page.locator(".lm-Menu-itemLabel", has_text="Explain Cell with Agent").wait_for(timeout=10_000)
+        page.shot("companion_menu_lab")
+        page.page.locator(".lm-Menu-itemLabel", has_text="Explain Cell with Agent").click()
+        until(lambda: page.page.evaluate(SOURCES)[2] == "%%agent\nExplain @cell:2 step by step.", "a request")
+        page.wait_done(2)
+        page.page.keyboard.press("Control+Shift+c")
+        found = page.page.locator(".lm-CommandPalette-itemLabel")
+        page.page.locator(".lm-CommandPalette-input").fill("agent")
+        labels = ("Ask Agent About the Selection", "Agent Panel", "Compact the Agent's Context")
+        for label in labels:
+            expect(found.filter(has_text=label).first).to_be_visible(timeout=10_000)
+        page.shot("companion_palette_lab")
+        page.page.keyboard.press("Escape")
+        assert ours(page) == []
+        page.shut_down()
+
+
 def test_requests_look_like_text_and_complete_while_they_are_typed(product: Product, shots: Path) -> None:
     only_lab(product)
     with Page(product.jupyter, shots) as page:

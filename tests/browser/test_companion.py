@@ -235,7 +235,7 @@ def test_keys_menus_and_the_palette_ask_about_a_cell(product: Product, shots: Pa
         select(page, 1)
         page.page.keyboard.press("Control+k")
         page.page.keyboard.press("a")
-        shows(page, [SETUP, "total = 6 * 7", "%%agent\nAbout @cell:2:\n", "'last'"])
+        shows(page, [SETUP, "total = 6 * 7", "%%agent\nAbout @cell:2\n", "'last'"])
         page.page.keyboard.press("Escape")
         select(page, 1)
         product.script(text("It multiplies."))

@@ -453,7 +453,7 @@
       const chosen = window.getSelection()?.toString().trim() ?? "";
       if (cell.model.type !== "code") return this.request(cell, chosen ? `${quoted(chosen)}\n\n` : "", false);
       const { name, text } = await this.named(cell);
-      const place = name.startsWith("@") ? `About ${name}:` : `About this cell:${chosen ? "" : text}`;
+      const place = name.startsWith("@") ? `About ${name}` : `About this cell:${chosen ? "" : text}`;
       return this.request(cell, chosen ? `${place}\n\n${quoted(chosen)}\n\n` : `${place}\n`, false);
     }
   }

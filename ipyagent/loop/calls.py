@@ -460,7 +460,7 @@ async def _allow(session: Session, call: str, tool: Tool, given: dict[str, Any],
         raise ToolFailure(decision.reason)
     if not isinstance(decision, Ask) or surface is None:
         if isinstance(decision, Allow) and decision.by == "rule":
-            session.consented.add(call)
+            session.consented[call] = "rule"
         return
     question = decision.question
     asked = session.record(
@@ -492,7 +492,7 @@ async def _allow(session: Session, call: str, tool: Tool, given: dict[str, Any],
         raise ToolFailure(f"The user denied this call.{reason} Do not try it again in another way; ask or go on.")
     if changed is not None:
         raise changed
-    session.consented.add(call)
+    session.consented[call] = "user"
 
 
 def _changed(tool: Tool, given: dict[str, Any], workspace: Workspace, digest: str) -> ToolFailure | None:

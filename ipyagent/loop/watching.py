@@ -176,7 +176,10 @@ class RunWatch:
         self._watch, self._session, self._workspace, self._code = watch, session, workspace, code
         self._wait: Waiting | None = None
         self._mode = session.permissions.mode
-        self._asks = self._mode == "auto" and workspace.call not in session.consented
+        allowed = session.consented.get(workspace.call)
+        self._asks = self._mode == "auto" and allowed is None
+        self._guards = self._asks or allowed == "rule"
+        """Whether what cannot be undone is asked about: a rule was given for the usual code, not for that."""
         self._pid = os.getpid()
         self._copies: dict[str, Copy] = {}
         """By the file, what it was before; its change is journalled."""
@@ -249,7 +252,7 @@ class RunWatch:
         target = _target(path, follow=how in ("write", "append", "link", "mode"))
         if self._mode == "read_only":
             raise Refused(f"mode is read_only: {target} may not be changed")
-        if self._asks and how not in ("link", "mode") and (reason := in_force(target, self._workspace.folder)):
+        if self._guards and how not in ("link", "mode") and (reason := in_force(target, self._workspace.folder)):
             self._ask(f"write:{self._name(target)}", f"write {self._name(target)}", target, reason)
         try:
             state = os.lstat(target)
@@ -260,7 +263,7 @@ class RunWatch:
             return
         if self._is_ours(target):
             self._change_ours(target, how, state)
-        elif self._asks and how in ("write", "remove", "replace") and not _is_scratch(target):
+        elif self._guards and how in ("write", "remove", "replace") and not _is_scratch(target):
             self._ask(
                 f"write:{target}", f"change {target}", f"{_size(state)}; it is outside the project, so no copy is kept",
                 "it changes a file outside the project",
@@ -272,7 +275,7 @@ class RunWatch:
             return
         name, size = self._name(target), state.st_size
         fits = self._fits(state)
-        if not fits and self._asks and how != "mode":
+        if not fits and self._guards and how != "mode":
             if size > self._most:
                 key, deed, what = f"write:{name}", f"change {name}", f"{name} has {_size(state)}"
             else:
@@ -356,9 +359,11 @@ class RunWatch:
         name = os.path.basename(program)
         if self._mode == "read_only":
             raise Refused("mode is read_only: no program may be started")
-        if not self._asks or name in LOOKS:
+        if not self._guards or name in LOOKS:
             return
         danger = shell_danger(command, self._workspace.folder)
+        if not self._asks and not danger:
+            return
         open_ended = name.rstrip("0123456789.") in _OPEN_ENDED
         if open_ended and command in (name, program):  # %%bash: it reads what to do
             command = f"{command} <<'END'\n{self._code}\nEND"
@@ -368,7 +373,7 @@ class RunWatch:
     def ends(self, process: int, group: bool) -> None:
         if self._mode == "read_only":
             raise Refused("mode is read_only: no process may be ended")
-        if self._asks and not _is_own(process):
+        if self._guards and not _is_own(process):
             what = f"process group {process}" if group else f"process {process}"
             why = "it may end a process that it did not start"
             self._ask(f"process:{process}", f"send a signal to {what}", _process(process), why)

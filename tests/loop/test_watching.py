@@ -533,3 +533,15 @@ def test_a_process_that_it_did_not_start_is_asked_about(room: Any) -> None:
     desk.person.no = ("signal",)
     code = f"import os\nos.__dict__['kill']({os.getppid()}, 18)"
     assert "did not allow this code to send a signal" in desk.run(code)
+
+
+def test_a_wide_rule_allows_the_usual_and_not_what_cannot_be_undone(room: Any, tmp_path: Path) -> None:
+    desk = room(mode="ask")
+    desk.agent.permissions.remember("python", session=True)
+    desk.run("t = open('raw.txt').read()\nopen('raw.txt', 'w').write('x')\nimport subprocess; subprocess.run(['true'])")
+    assert titles(desk) == []
+    desk.person.no = ("write", "run")
+    assert "did not allow this code to write AGENTS.md" in desk.run("n = 'AGENTS'\nopen(n + '.md', 'w')")
+    code = "import subprocess\nrun = vars(subprocess)['run']\nrun('r' + 'm raw.csv', shell=True)"
+    assert "did not allow this code to run a command" in desk.run(code)
+    assert (desk.folder / "raw.csv").exists()

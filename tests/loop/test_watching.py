@@ -545,3 +545,12 @@ def test_a_wide_rule_allows_the_usual_and_not_what_cannot_be_undone(room: Any, t
     code = "import subprocess\nrun = vars(subprocess)['run']\nrun('r' + 'm raw.csv', shell=True)"
     assert "did not allow this code to run a command" in desk.run(code)
     assert (desk.folder / "raw.csv").exists()
+
+
+def test_a_shell_command_does_not_get_the_models_key(room: Any) -> None:
+    desk = room()
+    command = 'test -n "$ANTHROPIC_API_KEY" && echo with a key || echo without a key'
+    desk.server.script(tool("shell", {"command": command}), text("Done."))
+    desk.agent.prepare("go", Options(), desk.person).run_blocking()
+    body = desk.server.messages[-1].body or {}
+    assert "without a key" in str(body["messages"][-1]["content"])

@@ -456,6 +456,8 @@ def _text(node: ast.AST, depth: int = 0, unknown: str = "x") -> str:
 
 MOST_NAMED = 200
 """Files of one run of code that are copied before it because it names them."""
+MOST_WORDS = 5_000
+"""Words of the code that are looked at for that: each may be a look at the disk."""
 _WORD = re.compile(r"[^\s'\"`(),;=<>|&]{1,400}")
 
 
@@ -475,6 +477,7 @@ def named_files(code: str, namespace: Mapping[str, Any], folder: Path) -> Iterat
              for part in ast.walk(arg)}  # fmt: skip
     writes = any(_writes(call, names) for call in calls)
     found: dict[str, None] = {}
+    seen: set[str] = set()
     for node in nodes:
         if id(node) in read or not (writes or id(node) in given):
             continue
@@ -482,10 +485,12 @@ def named_files(code: str, namespace: Mapping[str, Any], folder: Path) -> Iterat
         if isinstance(node, ast.Name):
             text = namespace.get(node.id)
             text = os.fspath(text) if isinstance(text, PurePath) else text
-        if type(text) is str and text and len(text) <= 100_000:
-            for word in dict.fromkeys([text, *islice(_WORD.findall(text), 1_000)] if len(text) > 3 else [text]):
+        if type(text) is str and text and len(text) <= 100_000 and text not in seen:
+            words = dict.fromkeys([text, *(each[0] for each in islice(_WORD.finditer(text), 1_000))])
+            for word in words.keys() - seen:
                 found.update(dict.fromkeys(_files_of(word, folder)))
-        if len(found) >= MOST_NAMED:
+            seen |= words.keys()
+        if len(found) >= MOST_NAMED or len(seen) >= MOST_WORDS:
             break
     yield from islice(found, MOST_NAMED)
 

@@ -56,6 +56,7 @@ async def _run(notebook: Any, folder: Path) -> None:
 
 
 _LOOSE = (
+    (re.compile(r"\[took [^\]]*\]"), ""),
     (re.compile(r"data:image/[^\"')]+"), "picture"),
     (re.compile(r"\S*ipyagent-(?:lesson|quickstart)[\w-]*"), "folder"),
     (re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{4}\b|(?<=[\w\\])-[0-9a-f]{4}\b"), " #"),
@@ -86,10 +87,10 @@ def words(notebook: Any) -> list[tuple[str, list[str]]]:
 
 
 def loose(text: str) -> str:
-    """The words of a text, each once: what two kernels do at a time comes in either order."""
+    """The words of a text, each once: what two kernels do at one time comes in either order."""
     for pattern, stands in _LOOSE:
         text = pattern.sub(stands, text)
-    return " ".join(sorted(set(text.split()) - {"#"}))
+    return " ".join(sorted(set(re.findall(r"[^\W\d]{3,}", text))))
 
 
 def clean_environment(home: Path) -> None:

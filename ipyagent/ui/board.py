@@ -48,6 +48,8 @@ TURNS, MARKS, ROWS, SESSIONS = 30, 20, 40, 15
 _CELL = "padding:2px 8px;text-align:left;vertical-align:top"
 NAME_CHARS = 40
 """Characters of a name that stands on one line."""
+SHORT_CHARS = 16
+"""The same of any other cell."""
 TITLES = {
     "context": "Context", "memory": "Memory", "skills": "Skills", "subagents": "Sub-agents", "sessions": "Sessions",
 }  # fmt: skip
@@ -465,8 +467,8 @@ def _html(board: Dashboard, name: str, table: Rows, opened: bool) -> str:
 
 
 def _cell(text: str, *, first: bool) -> str:
-    whole = f";{look.NAME}" if first and len(text) <= NAME_CHARS else ""
-    return f'<td style="{_CELL};overflow-wrap:anywhere{whole}">{escape(text)}</td>'
+    whole = len(text) <= (NAME_CHARS if first else SHORT_CHARS)
+    return f'<td style="{_CELL};{look.NAME if whole else "overflow-wrap:anywhere"}">{escape(text)}</td>'
 
 
 def _counted(count: int, what: str) -> str:

@@ -328,7 +328,7 @@ def test_in_a_kernel_it_tells_of_the_front_end_the_server_and_the_transcript(pra
     lines = practising.ok("%agent doctor").streams.splitlines()
     assert "nobody can be asked" in named(lines, "front-end")
     assert "takes connections" in named(lines, "connection")
-    shown = practising.ok("%agent doctor", headless=False).streams
+    shown = plain(practising.ok("%agent doctor", headless=False))
     assert "live panels" in shown
     assert "✗" not in shown
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from compact_room import CompactRoom, compact_room
-from rooms import Room, as_json, results, room
+from rooms import Room, as_json, plain, results, room
 
 from ipyagent.commands.cells import roll_back
 from ipyagent.errors import UsageError
@@ -105,7 +105,7 @@ def test_a_hidden_cell_is_hidden_everywhere(place: Room) -> None:
     for secret in ("salary", "4711", "worth", "nus815", "raven", "'ven'"):
         assert secret not in sent, sent[sent.find(secret) - 300 : sent.find(secret) + 80]
     assert sent.count(HIDDEN) >= 6
-    assert f"@cell:{first}, @out:{first}, @cell:{second} is hidden from the agent" in shown.streams
+    assert f"@cell:{first}, @out:{first}, @cell:{second} is hidden from the agent" in plain(shown)
     found = [answer["text"] for answer in results(place.sent()) if "work.ipynb:" in answer["text"]]
     assert any("bird = 'heron'" in answer for answer in found)
     listed = results(place.sent())[-3]["text"]
@@ -135,7 +135,7 @@ def test_a_cell_that_is_asked_again_offers_to_take_its_turn_back_and_does_nothin
     number = len(place.said())
     again = place.asks("write it better", cell_id="asks", headless=False)
     offer = f"you ran this cell before (turn {number}); undo that turn with %agent rollback {number}"
-    assert offer in again.streams
+    assert offer in plain(again)
     assert (place.folder / "made.txt").exists()
     assert '"write"' in as_json(place.sent())
     told = place.ok(f"%agent rollback {number}").streams
@@ -151,9 +151,9 @@ def test_a_cell_that_is_asked_again_offers_to_take_its_turn_back_and_does_nothin
 def test_a_cell_that_asks_several_times_at_once_took_nothing_back_of_its_own(place: Room) -> None:
     place.server.script(*(text(f"answer {number}") for number in range(6)))  # type: ignore[union-attr]
     loop = "for number in range(3):\n    get_ipython().run_cell_magic('agent', '', f'part {number}')"
-    assert "ran this cell before" not in place.ok(loop, cell_id="loops", headless=False).streams
+    assert "ran this cell before" not in plain(place.ok(loop, cell_id="loops", headless=False))
     number = len(place.said())
-    again = place.ok(loop, cell_id="loops", headless=False).streams
+    again = plain(place.ok(loop, cell_id="loops", headless=False))
     assert again.count("ran this cell before") == 1
     assert f"(turn {number})" in again
 

@@ -293,7 +293,7 @@ def test_what_is_answered_is_right_or_it_says_that_it_cannot(tmp_path: Path) -> 
         ("average nothing in t", "`t` has no column", "No table has"),
         ("how many rows where Date > 2020", "`Date` in `t` holds dates", "neither"),
         ("how many rows in where Value = 1", "I count rows", "no table"),
-        ("show me the oldest passenger", "as the name of a table", "There is no table"),
+        ("show me the oldest passenger", "no table “the oldest passenger”", "no column"),
         ("correlation between v and v", "Name two different columns.", "twice"),
         ("which column has the most missing values?", "ANTHROPIC_API_KEY", "the skill `"),
         ("now only for the male", "There is no answered question", "no pandas table"),

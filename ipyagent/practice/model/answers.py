@@ -10,21 +10,18 @@ from decimal import Decimal
 from typing import Final
 
 from ipyagent.practice.model.recipe import Task
-from ipyagent.practice.model.tables import (
-    MOST,
-    NUMERIC,
-    STATS,
-    Asked,
-    Cannot,
-    Column,
-    Near,
-    Rows,
-    Work,
-    key,
-    literal,
-    many,
-    plain,
-)
+from ipyagent.practice.model.tables import MOST, Asked, Cannot, Column, Rows, Work, key, literal, many, plain
+
+STATS: Final[Mapping[str, tuple[str, str, str, str]]] = {
+    "mean": (r"means?|averages?|avg", "平均值?|均值", "mean", "平均值"),
+    "median": (r"medians?", "中位数", "median", "中位数"),
+    "sum": (r"sum|totals?", "总和|合计|总计|总", "sum", "总和"),
+    "min": (r"min|minimum|smallest|lowest", "最小值?|最低", "minimum", "最小值"),
+    "max": (r"max|maximum|largest|highest", "最大值?|最高", "maximum", "最大值"),
+    "std": (r"std|standard deviation", "标准差", "standard deviation", "标准差"),
+}
+STAT_EN: Final = "|".join(english for english, *_ in STATS.values())
+STAT_ZH: Final = "|".join(chinese for _, chinese, *_ in STATS.values())
 
 
 def figure(text: str) -> str:
@@ -33,12 +30,12 @@ def figure(text: str) -> str:
         number = float(text)
     except ValueError:
         return text
-    if "." not in text and "e" not in text.lower():
+    if not re.search(r"[.e]", text, re.I) or not math.isfinite(number):
         return text
-    if not math.isfinite(number) or (number == int(number) and abs(number) < 1e15):
-        return text if not math.isfinite(number) else str(int(number))
     if abs(number) >= 1e15:
         return f"{number:.6g}"
+    if number == int(number):
+        return str(int(number))
     digits = max(2, 3 - math.floor(math.log10(abs(number))))
     return f"{number:.{digits}f}" if digits < 8 else f"{number:.4g}"
 
@@ -46,21 +43,14 @@ def figure(text: str) -> str:
 def markdown(task: Task, head: Sequence[object], rows: Rows, numbers: int = 0) -> str:
     """A table of the rows; the last `numbers` columns hold numbers."""
 
-    def cell(text: object) -> str:
-        return " ".join(str(text).replace("|", "\\|").split()) or " "
+    def line(cells: Sequence[object]) -> str:
+        return "| " + " | ".join(" ".join(str(each).replace("|", "\\|").split()) or " " for each in cells) + " |"
 
     first = len(head) - numbers
-    lines = ["| " + " | ".join(map(cell, head)) + " |", "|" + "---|" * first + "---:|" * numbers]
-    for row in rows[:MOST]:
-        lines.append("| " + " | ".join(cell(figure(c) if at >= first else c) for at, c in enumerate(row)) + " |")
-    if len(rows) > MOST:
-        lines += [
-            "",
-            task.say(
-                f"… {len(rows) - MOST} more rows; all of them stand above.",
-                f"… 还有 {len(rows) - MOST} 行，见上面的输出。",
-            ),
-        ]
+    lines = [line(head), "|" + "---|" * first + "---:|" * numbers]
+    lines += [line([*row[:first], *map(figure, row[first:])]) for row in rows[:MOST]]
+    if (more := len(rows) - MOST) > 0:
+        lines += ["", task.say(f"… {more} more rows; all of them stand above.", f"… 还有 {more} 行，见上面的输出。")]
     return "\n".join(lines)
 
 
@@ -72,53 +62,44 @@ def _one(columns: Sequence[Column]) -> str:
     return literal(columns[0]) if len(columns) == 1 else _list(columns)
 
 
-def _gap(text: str) -> str:
-    return "" if text in ("nan", "<NA>") else text
-
-
 def _none(task: Task) -> str:
     return literal(task.say("(missing)", "（缺失）"))
 
 
-def _ticks(columns: Sequence[Column], say: str = ", ") -> str:
-    return say.join(f"`{column}`" for column in columns)
+def _ticks(columns: Sequence[Column]) -> str:
+    return ", ".join(f"`{column}`" for column in columns)
 
 
 def profile(asked: Asked) -> Work:
     """Rows, and each column's type, values, distinct values; ranges of the numbers."""
     task, table = asked.task, asked.table
-    numbers = [
-        c for c, kind in table.columns if c is not None and NUMERIC.fullmatch(kind) and not kind.startswith("bool")
-    ]
+    if len({column for column, _ in table.columns}) < len(table.columns) or any(c is None for c, _ in table.columns):
+        raise Cannot(f"`{table.name}` has columns of the same name, or of none.", f"`{table.name}` 有重名或无名的列。")
+    numbers = [c for c, _ in table.columns if c is not None and table.counts(c)]
 
     def code(source: str) -> str:
-        lines = [f"print({source}.shape[0], {source}.duplicated().sum(), sep=\",\")", "print()",
-                 f'print({source}.agg(["count", "nunique"]).T.to_csv(header=False))']  # fmt: skip
-        for number in numbers:  # one by one: together whole numbers would become floats
-            part = f"{source}[{literal(number)}]"
-            lines.append(f'print({part}.min(), {part}.mean(), {part}.max(), sep=",")')
-        return "\n".join(lines)
+        parts = [f"{source}[{literal(number)}]" for number in numbers]  # together whole numbers would become floats
+        return "\n".join([
+            f"print({source}.shape[0], {source}.duplicated().sum(), sep=\",\")", "print()",
+            f'print({source}.agg(["count", "nunique"]).T.to_csv(header=False))',
+            *(f'print({part}.min(), {part}.mean(), {part}.max(), sep=",")' for part in parts),
+        ])  # fmt: skip
 
     def tell(found: list[Rows], place: str) -> str:
         (rows, twice), counts = found[0][0], found[1]
-        ranges = {
-            str(c): [_gap(each) for each in row] for c, row in zip(numbers, found[2] if numbers else [], strict=True)
-        }
-        shown = [[name, kind, figure(count), figure(distinct), *map(figure, ranges.get(name, ["", "", ""]))]
-                 for (name, count, distinct), (_, kind) in zip(counts, table.columns, strict=True)]  # fmt: skip
+        ranges = dict(zip(map(str, numbers), found[2] if numbers else [], strict=True))
+        ends = [["" if each in ("nan", "<NA>") else figure(each) for each in ranges.get(row[0], [""] * 3)]
+                for row in counts]  # fmt: skip
+        shown = [[name, kind, figure(count), figure(distinct), *end]
+                 for (name, count, distinct), (_, kind), end in zip(counts, table.columns, ends, strict=True)]
         gaps = int(rows) * len(counts) - sum(int(float(row[1])) for row in counts)
-        size = task.say(
-            f"{many(f'**{rows}**', 'row')}, {many(f'**{len(counts)}**', 'column')}",
-            f"**{rows}** 行，**{len(counts)}** 列",
-        )
-        said = task.say(f"{place}: {size}; missing values: {gaps}; repeated rows: {twice}:",
-                        f"{place}：{size}；缺失值：{gaps}；重复的行：{twice}：")  # fmt: skip
+        size = many(f"**{rows}**", "row"), many(f"**{len(counts)}**", "column")
+        said = task.say(f"{place}: {', '.join(size)}; missing values: {gaps}; repeated rows: {twice}:",
+                        f"{place}：**{rows}** 行，**{len(counts)}** 列；缺失值：{gaps}；重复的行：{twice}：")
         head = task.say("column,type,values,distinct,min,mean,max", "列,类型,非缺失,不同取值,最小,平均,最大").split(",")
         return f"{said}\n\n" + markdown(task, head, shown)
 
-    if len({column for column, _ in table.columns}) < len(table.columns) or any(c is None for c, _ in table.columns):
-        raise Cannot(f"`{table.name}` has columns of the same name, or of none.", f"`{table.name}` 有重名或无名的列。")
-    return asked.work(code, tell, "Size, types, values and ranges.")
+    return Work(code, tell, "Size, types, values and ranges.")
 
 
 def missing(asked: Asked) -> Work:
@@ -130,81 +111,67 @@ def missing(asked: Asked) -> Work:
         rows = [row for row in found[0] if row[1] != "0"]
         total = sum(int(row[1]) for row in rows)
         inside = task.say(f" in {_ticks(columns)}", f"（{_ticks(columns)}）") if columns else ""
-        said = task.say(
-            f"{place} has {many(f'**{total}**', 'missing value')}{inside}{':' if rows else '.'}",
-            f"{place} 有 **{total}** 个缺失值{inside}{'：' if rows else '。'}",
-        )
-        return said + (
-            "\n\n" + markdown(task, task.say("column,missing", "列,缺失").split(","), rows, 1) if rows else ""
-        )
+        said = task.say(f"{place} has {many(f'**{total}**', 'missing value')}{inside}{':' if rows else '.'}",
+                        f"{place} 有 **{total}** 个缺失值{inside}{'：' if rows else '。'}")  # fmt: skip
+        head = task.say("column,missing", "列,缺失").split(",")
+        return f"{said}\n\n{markdown(task, head, rows, 1)}" if rows else said
 
-    return asked.work(
-        lambda source: f"print({source}{part}.isna().sum().to_csv(header=False))", tell, "Missing values."
-    )
+    return Work(lambda source: f"print({source}{part}.isna().sum().to_csv(header=False))", tell, "Missing values.")
+
+
+def _amount(asked: Asked, usual: int) -> int:
+    count = int(asked.slots.get("number") or usual)
+    if not 1 <= count <= MOST:
+        raise Cannot(f"I show 1 to {MOST} rows.", f"我可以显示 1 到 {MOST} 行。")
+    return count
 
 
 def rows(asked: Asked) -> Work:
     """The first or the last rows."""
-    task, count = asked.task, int(asked.slots.get("number") or 5)
+    task, count = asked.task, _amount(asked, 5)
     last = (asked.slots.get("end") or "").lower() in ("last", "tail", "后", "最后")
-    if not 1 <= count <= MOST:
-        raise Cannot(f"I show 1 to {MOST} rows.", f"我可以显示 1 到 {MOST} 行。")
 
     def tell(found: list[Rows], place: str) -> str:
         head, *body = found[0]
-        which = task.say("last" if last else "first", "最后" if last else "前")
-        said = task.say(
-            f"The {which} {many(len(body), 'row') if len(body) != 1 else 'row'} of {place}:",
-            f"{place} 的{which} {len(body)} 行：",
-        )
+        which, number = task.say("last" if last else "first", "最后" if last else "前"), many(len(body), "row")
+        said = task.say(f"The {which} {number} of {place}:", f"{place} 的{which} {len(body)} 行：")
         return f"{said}\n\n" + markdown(task, head, body)
 
-    return asked.work(
-        lambda source: f"print({source}.{'tail' if last else 'head'}({count}).to_csv())", tell, "A few rows."
-    )
+    return Work(lambda source: f"print({source}.{'tail' if last else 'head'}({count}).to_csv())", tell, "A few rows.")
 
 
 def count(asked: Asked) -> Work:
     """How many rows there are."""
-    noun = asked.slots.get("noun") or ""
-    of_rows = not noun or re.fullmatch(r"rows?|records?|entries|observations?|lines?|行|条|条记录|行数据", noun, re.I)
-    if not of_rows and " " in noun.strip():
-        raise Cannot(
-            f"I cannot read “{noun}”. I count rows: “how many rows are there where COLUMN > 10”, “how many rows per "
-            "COLUMN”.",
-            f"读不懂“{noun}”。我可以数行：有多少行？每个 COLUMN 有多少行？",
-        )
-    if not of_rows and asked.table.name.casefold() not in (noun.casefold(), plain(noun).casefold()):
-        raise Cannot(
-            f"There is no table `{noun}`; to count rows, ask “how many rows are there”.",
-            f"没有表 `{noun}`；要数行，请问：有多少行？",
-        )
+    noun, name = asked.slots.get("noun") or "rows", asked.table.name.casefold()
+    of_rows = re.fullmatch(r"rows?|records?|entries|observations?|lines?|行|条|条记录|行数据", noun, re.I)
+    if not of_rows and name not in (noun.casefold(), plain(noun).casefold()):
+        raise Cannot(f"I find no table “{noun}”. I count rows: “how many rows are there where COLUMN > 10”, “how many "
+                     "rows per COLUMN”.", f"没有表“{noun}”。我可以数行：有多少行？每个 COLUMN 有多少行？")  # fmt: skip
 
     def tell(found: list[Rows], place: str) -> str:
         number = int(found[0][0][0])
         return asked.task.say(f"{many(f'**{number}**', 'row')} in {place}.", f"{place} 有 **{number}** 行。")
 
-    return asked.work(lambda source: f"print(len({source}))", tell, "The number of rows.")
+    return Work(lambda source: f"print(len({source}))", tell, "The number of rows.")
 
 
 def distinct(asked: Asked) -> Work:
     """How many different values a column has, and which."""
-    task, column = asked.task, asked.column("column")
+    column = asked.column("column")
 
     def tell(found: list[Rows], place: str) -> str:
         number, values = int(found[0][0][0]), [row[0] for row in found[1]] if len(found) > 1 else []
-        more = f", … ({number - len(values)})" if number > len(values) else ""
-        listed = ", ".join(values) + more
+        listed = ", ".join(values) + (f", … ({number - len(values)})" if number > len(values) else "")
         told = many(f"**{number}**", "different value")
-        return task.say(f"`{column}` in {place} has {told}, missing ones left out: {listed}.",
-                        f"{place} 的 `{column}` 有 **{number}** 种取值（不计缺失）：{listed}。")  # fmt: skip
+        return asked.task.say(f"`{column}` in {place} has {told}, missing ones left out: {listed}.",
+                              f"{place} 的 `{column}` 有 **{number}** 种取值（不计缺失）：{listed}。")  # fmt: skip
 
     def code(source: str) -> str:
         part = f"{source}[{literal(column)}]"
         values = f"{part}.dropna().drop_duplicates().head({MOST}).to_csv(index=False, header=False)"
         return f"print({part}.nunique())\nprint()\nprint({values})"
 
-    return asked.work(code, tell, f"The different values of {column}.")
+    return Work(code, tell, f"The different values of {column}.")
 
 
 def counts(asked: Asked) -> Work:
@@ -216,80 +183,64 @@ def counts(asked: Asked) -> Work:
         said = task.say(f"Rows of {place} by {_ticks(groups)}:", f"{place} 按 {_ticks(groups)} 的行数：")
         return f"{said}\n\n" + markdown(task, [*groups, task.say("rows", "行数")], found[0][1:], 1)
 
-    def code(source: str) -> str:
-        return f"print({source}[{_one(groups)}].value_counts(dropna=False).to_csv(na_rep={_none(task)}))"
-
-    return asked.work(code, tell, f"Rows by {', '.join(map(str, groups))}.")
+    part = f"[{_one(groups)}].value_counts(dropna=False).to_csv(na_rep={_none(task)})"
+    return Work(lambda source: f"print({source}{part})", tell, f"Rows by {', '.join(map(str, groups))}.")
 
 
 def statistic(asked: Asked) -> Work:
     """A statistic of columns, over all rows or by groups; rows without a group are a group of their own."""
     task, table = asked.task, asked.table
     named = re.split(r"\s*(?:,| and |[、和及])\s*", asked.slots["stats"])
-    stats = [next((stat for stat, (en, zh, *_) in STATS.items() if re.fullmatch(f"{en}|{zh}", each.strip(), re.I)), "")
-             for each in named if each.strip()]  # fmt: skip
+    stats = [stat for each in named for stat, (en, zh, *_) in STATS.items()
+             if re.fullmatch(f"{en}|{zh}", each.strip(), re.I)]  # fmt: skip
     columns, groups = asked.columns("columns"), asked.columns("groups")
     times = {"min", "max"} >= set(stats) and all(table.kind(c).startswith("datetime") for c in columns)
-    for column in columns:
-        if not times:
-            table.numeric(column)
-        if column in groups:
-            raise Near(f"`{column}` cannot be both the value and the group.", f"`{column}` 不能既是数值又是分组。")
-    for group in groups:  # "per unit" is no group of the column `units`
-        if NUMERIC.fullmatch(table.kind(group)) and key(group) not in key(asked.slots["groups"]):
-            raise Cannot(
-                f"To group by the numbers of `{group}`, give its whole name.",
-                f"要按数值列 `{group}` 分组，请写出完整列名。",
-            )
-    if not all(stats) or (len(stats) > 1 and len(columns) > 1):
-        raise Cannot(
-            "One statistic of several columns, or several of one.", "只能是多列的一个统计量，或一列的多个统计量。"
-        )
+    for column in () if times else columns:
+        table.numeric(column)
+    for group in groups:
+        if group in columns:
+            raise Cannot(f"`{group}` cannot be value and group at once.", f"`{group}` 不能既是数值又是分组。", near=True)
+        if table.counts(group) and key(group) not in key(asked.slots["groups"]):  # "per unit" is no group of `units`
+            raise Cannot(f"To group by the numbers of `{group}`, give its whole name.",
+                         f"要按数值列 `{group}` 分组，请写出完整列名。")  # fmt: skip
+    if len(stats) > 1 and len(columns) > 1:
+        raise Cannot("One statistic of several columns, or several of one.", "多列的一个统计量，或一列的多个统计量。")
     words = [task.say(*STATS[stat][2:]) for stat in stats]
+    picked = literal(columns[0]) if len(columns) == 1 else _list(columns)
 
     def code(source: str) -> str:
         if not groups:
-            parts = [f"{source}[{literal(column)}]" for column in columns]
-            return "\n".join(
-                f'print({", ".join(f"{part}.{each}()" for each in (*stats, "count"))}, sep=",")' for part in parts
-            )
-        by = f"{source}.groupby({_one(groups)}, dropna=False, observed=True)"
-        told = f"[{literal(columns[0])}].agg({json.dumps([*stats, 'count'])})"
+            parts = ([f"{source}[{literal(column)}].{each}()" for each in (*stats, "count")] for column in columns)
+            return "\n".join(f'print({", ".join(part)}, sep=",")' for part in parts)
+        each = {stat: f"lambda v: v.{stat}({'min_count=1' * (stat == 'sum')})" for stat in stats}
+        told = f".agg({', '.join(f'{stat}={how}' for stat, how in each.items())}, count=\"count\")"
+        if "sum" not in stats:
+            told = f".agg({json.dumps([*stats, 'count'])})"
         if len(columns) > 1:
-            told = f"[{_list(columns)}].{stats[0]}({'min_count=1' * (stats[0] == 'sum')})"
-        elif "sum" in stats:  # without any value there is no sum
-            each = (f"{s}={'lambda v: v.sum(min_count=1)' if s == 'sum' else json.dumps(s)}" for s in (*stats, "count"))
-            told = f"[{literal(columns[0])}].agg({', '.join(each)})"
+            told = f".{stats[0]}({'min_count=1' * (stats[0] == 'sum')})"  # without any value there is no sum
+        by = f"{source}.groupby({_one(groups)}, dropna=False, observed=True)[{picked}]"
         return f"print({by}{told}.to_csv(na_rep={_none(task)}))"
 
     def tell(found: list[Rows], place: str) -> str:
         if groups:
-            body, what = found[0][1:], ", ".join(words)
-            said = task.say(
-                f"The {what} of {_ticks(columns)} by {_ticks(groups)} in {place}",
-                f"{place} 中 {_ticks(columns)} 按 {_ticks(groups)} 的{what}",
-            )
-            head = [*groups, *(columns if len(columns) > 1 else [*words, task.say("values", "个数")])]
+            what = ", ".join(words)
+            said = task.say(f"The {what} of {_ticks(columns)} by {_ticks(groups)} in {place}",
+                            f"{place} 中 {_ticks(columns)} 按 {_ticks(groups)} 的{what}")  # fmt: skip
             if len(columns) == len(stats) == len(groups) == 1:
-                said += _extremes(task, body)
-            said += task.say(":", "：")
-            return f"{said}\n\n" + markdown(task, head, body, len(head) - len(groups))
+                said += _extremes(task, found[0][1:])
+            head = [*groups, *(columns if len(columns) > 1 else [*words, task.say("values", "个数")])]
+            return f"{said}{task.say(':', '：')}\n\n" + markdown(task, head, found[0][1:], len(head) - len(groups))
         lines = []
-        for name, figures in zip(columns, found[0], strict=True):
-            number = figure(figures[-1])
-            if number == "0":
-                lines.append(task.say(f"`{name}` has no values in {place}.", f"{place} 中 `{name}` 没有值。"))
-                continue
-            told = ", ".join(f"{word} **{figure(value)}**" for word, value in zip(words, figures[:-1], strict=True))
+        for name, (*figures, number) in zip(columns, found[0], strict=True):
+            told = ", ".join(f"{word} **{figure(value)}**" for word, value in zip(words, figures, strict=True))
             lines.append(
-                task.say(
-                    f"`{name}` in {place}: {told} ({many(number, 'value')}).",
-                    f"{place} 中 `{name}`：{told}（{number} 个值）。",
-                )
-            )
+                task.say(f"`{name}` has no values in {place}.", f"{place} 中 `{name}` 没有值。") if number == "0" else
+                task.say(f"`{name}` in {place}: {told} ({many(number, 'value')}).",
+                         f"{place} 中 `{name}`：{told}（{number} 个值）。")
+            )  # fmt: skip
         return "\n".join(lines)
 
-    return asked.work(code, tell, f"{', '.join(stats)} of {', '.join(map(str, columns))}.")
+    return Work(code, tell, f"{', '.join(stats)} of {', '.join(map(str, columns))}.")
 
 
 def _extremes(task: Task, body: Rows) -> str:
@@ -297,78 +248,44 @@ def _extremes(task: Task, body: Rows) -> str:
     known = [(Decimal(row[1]), row) for row in body if re.fullmatch(r"-?\d[\d.]*(?:e\S+)?", row[1])]
     if len(known) < 2:
         return ""
-
-    def same(one: Decimal, other: Decimal) -> bool:  # but for the rounding of floats
-        return abs(one - other) <= Decimal("1e-13") * max(abs(one), abs(other))
-
-    ends = [end(value for value, _ in known) for end in (max, min)]
-    groups = [[row for value, row in known if same(value, end)] for end in ends]
-    if same(*ends):
-        value = figure(groups[0][0][1])
-        return task.say(f" is the same in all groups that have one ({value})", f"在有值的各组中都相同（{value}）")
-    shown = [figure(rows[0][1]) for rows in groups]
-    if shown[0] == shown[1]:
-        shown = [rows[0][1] for rows in groups]
-
-    def names(rows: Rows) -> str:
-        if len(rows) > 3:
-            return task.say(f"{len(rows)} groups that share it", f"并列的 {len(rows)} 组")
+    found = []
+    for end in (max(known)[0], min(known)[0]):  # equal but for the rounding of floats
+        rows = [row for value, row in known if abs(value - end) <= Decimal("1e-13") * max(abs(value), abs(end))]
         *first, last = (row[0] for row in rows)
-        return task.say(f"{', '.join(first)} and {last}", "、".join([*first, last])) if first else last
-
-    most, least = map(names, groups)
-    return task.say(
-        f" is highest for {most} ({shown[0]}), lowest for {least} ({shown[1]})",
-        f"：最高 {most}（{shown[0]}），最低 {least}（{shown[1]}）",
-    )
+        names = task.say(f"{', '.join(first)} and {last}", "、".join([*first, last])) if first else last
+        names = task.say(f"{len(rows)} groups that share it", f"并列的 {len(rows)} 组") if len(rows) > 3 else names
+        found.append((names, figure(rows[0][1]), rows[0][1]))
+    (most, high, above), (least, low, below) = found
+    if most == least:
+        return task.say(f" is the same in all groups that have one ({high})", f"在有值的各组中都相同（{high}）")
+    high, low = (above, below) if high == low else (high, low)
+    return task.say(f" is highest for {most} ({high}), lowest for {least} ({low})",
+                    f"：最高 {most}（{high}），最低 {least}（{low}）")  # fmt: skip
 
 
 def top(asked: Asked) -> Work:
     """The rows with the largest or the smallest values; as many more as are tied with the last."""
-    task, column, amount = (
-        asked.task,
-        asked.table.numeric(asked.column("column"), flags=False),
-        int(asked.slots.get("number") or 1),
-    )
+    task, amount = asked.task, _amount(asked, 1)
+    column = asked.table.numeric(asked.column("column"), flags=False)
     small = re.fullmatch(r"bottom|lowest|smallest|最小|最低", asked.slots["end"], re.I) is not None
-    if not 1 <= amount <= MOST:
-        raise Cannot(f"I show 1 to {MOST} rows.", f"我可以显示 1 到 {MOST} 行。")
 
     def tell(found: list[Rows], place: str) -> str:
         head, *body = found[0]
         which = task.say("smallest" if small else "largest", "最小" if small else "最大")
         tied = task.say("; equal values are all shown", "；并列的都列出") if len(body) > amount else ""
-        said = task.say(
-            f"The rows of {place} with the {amount} {which} `{column}`{tied}:"
-            if amount > 1 or len(body) > 1
-            else f"The row of {place} with the {which} `{column}`:",
-            f"{place} 中 `{column}` {which}的 {amount} 行{tied}：",
-        )
+        said = task.say(f"The {many(amount, 'row')} of {place} with the {which} `{column}`{tied}:",
+                        f"{place} 中 `{column}` {which}的 {amount} 行{tied}：")  # fmt: skip
         return f"{said}\n\n" + markdown(task, head, body)
 
-    call = "nsmallest" if small else "nlargest"
-    return asked.work(
-        lambda source: f'print({source}.{call}({amount}, {literal(column)}, keep="all").to_csv())',
-        tell,
-        f"Rows by {column}.",
-    )
+    call = f'{"nsmallest" if small else "nlargest"}({amount}, {literal(column)}, keep="all").to_csv()'
+    return Work(lambda source: f"print({source}.{call})", tell, f"Rows by {column}.")
 
 
-def correlation(asked: Asked) -> Work:
-    """Pearson's r of two columns, and the rows that have both."""
-    task = asked.task
-    one, other = (asked.table.numeric(asked.column(slot), flags=False) for slot in ("column", "other"))
+def _two(asked: Asked) -> tuple[Column, Column]:
+    one, other = asked.table.numeric(asked.column("column"), flags=False), asked.column("other")
     if one == other:
-        raise Near("Name two different columns.", "请写出两个不同的列。")
-
-    def tell(found: list[Rows], place: str) -> str:
-        r, n = found[0][0]
-        told = f"r = **{figure(r)}**; n = {n}"
-        rows = "row" if n == "1" else "rows"
-        return task.say(f"Pearson correlation of `{one}` and `{other}` in {place}: {told} {rows} with both.",
-                        f"{place} 中 `{one}` 与 `{other}` 的皮尔逊相关系数：{told} 行。")  # fmt: skip
-
-    return asked.work(lambda source: _pair(source, one, other), tell, f"{one} with {other}.")
+        raise Cannot("Name two different columns.", "请写出两个不同的列。", near=True)
+    return one, other
 
 
 def _pair(source: str, one: Column, other: Column) -> str:
@@ -376,44 +293,52 @@ def _pair(source: str, one: Column, other: Column) -> str:
             f'len({source}[{_list([one, other])}].dropna()), sep=",")')  # fmt: skip
 
 
+def correlation(asked: Asked) -> Work:
+    """Pearson's r of two columns, and the rows that have both."""
+    one, other = _two(asked)
+    asked.table.numeric(other, flags=False)
+
+    def tell(found: list[Rows], place: str) -> str:
+        r, n = found[0][0]
+        told = f"r = **{figure(r)}**; n = {n}"
+        return asked.task.say(f"Pearson correlation of `{one}` and `{other}` in {place}: {told} (rows with both).",
+                              f"{place} 中 `{one}` 与 `{other}` 的皮尔逊相关系数：{told} 行。")  # fmt: skip
+
+    return Work(lambda source: _pair(source, one, other), tell, f"{one} with {other}.")
+
+
 def plot(asked: Asked) -> Work:
     """A scatter plot of two columns of numbers, a box for each group, a line over dates, or a histogram."""
-    task, table, y = asked.task, asked.table, asked.table.numeric(asked.column("column"), flags=False)
+    task, table = asked.task, asked.table
     if not asked.slots.get("other"):
-
-        def told(found: list[Rows], place: str) -> str:
-            return task.say(
-                f"Histogram of `{y}` in {place}: {many(int(found[0][0][0]), 'value')}.",
-                f"{place} 中 `{y}` 的直方图：{int(found[0][0][0])} 个值。",
-            )
-
-        return asked.work(lambda source: f"{source}.plot.hist(column={literal(y)}, bins=30, xlabel={literal(str(y))})\n"
-                          f"print({source}[{literal(y)}].count())", told, f"How {y} is distributed.")  # fmt: skip
-    x = asked.column("other")
-    if x == y:
-        raise Near("Name two different columns.", "请写出两个不同的列。")
-    kind = table.kind(x)
-    if kind.startswith("datetime"):
-
-        def line(found: list[Rows], place: str) -> str:
-            return task.say(f"Line of `{y}` over `{x}` from {place}; n = {many(int(found[0][0][0]), 'row')} with both.",
-                            f"{place} 的折线图：`{y}` 随 `{x}`；n = {int(found[0][0][0])}。")  # fmt: skip
-
-        return asked.work(lambda source: f"{source}.sort_values({literal(x)}).plot(x={literal(x)}, y={literal(y)})\n"
-                          f"print(len({source}[{_list([x, y])}].dropna()))", line, f"{y} over {x}.")  # fmt: skip
-    if NUMERIC.fullmatch(kind) and not kind.startswith("bool"):
+        column = table.numeric(asked.column("column"), flags=False)
+        name = literal(column)
+        drawn = f".plot.hist(column={name}, bins=30, xlabel={literal(str(column))})\nprint("
+        return Work(
+            lambda source: f"{source}{drawn}{source}[{name}].count())",
+            lambda found, place: task.say(f"Histogram of `{column}` in {place}: {many(found[0][0][0], 'value')}.",
+                                          f"{place} 中 `{column}` 的直方图：{found[0][0][0]} 个值。"),
+            f"How {column} is distributed.",
+        )  # fmt: skip
+    y, x = _two(asked)
+    if table.kind(x).startswith("datetime"):
+        return Work(
+            lambda source: f"{source}.sort_values({literal(x)}).plot(x={literal(x)}, y={literal(y)})\n"
+                           f"print(len({source}[{_list([x, y])}].dropna()))",
+            lambda found, place: task.say(f"Line of `{y}` over `{x}` from {place}; n = {found[0][0][0]}.",
+                                          f"{place} 的折线图：`{y}` 随 `{x}`；n = {found[0][0][0]}。"),
+            f"{y} over {x}.",
+        )  # fmt: skip
+    if table.counts(x):
 
         def scatter(found: list[Rows], place: str) -> str:
             r, n = found[0][0]
-            r = f"{float(r):.2f}" if r not in ("", "nan") else "nan"
-            return task.say(f"Scatter plot of `{y}` against `{x}` from {place}: r = {r}; n = {n}.",
-                            f"{place} 的散点图：`{y}` 对 `{x}`：r = {r}; n = {n}。")  # fmt: skip
+            told = f"r = {f'{float(r):.2f}' if r else 'nan'}; n = {n}"
+            return task.say(f"Scatter plot of `{y}` against `{x}` from {place}: {told}.",
+                            f"{place} 的散点图：`{y}` 对 `{x}`：{told}。")  # fmt: skip
 
-        labels = ""
-        if _UNITS.search(task.conversation.system):  # a remembered rule, of which one sees that it is followed
-            labels = f", xlabel={literal(_with_unit(str(x)))}, ylabel={literal(_with_unit(str(y)))}"
-        drawn = f".plot.scatter(x={literal(x)}, y={literal(y)}{labels})\n"
-        return asked.work(lambda source: source + drawn + _pair(source, x, y), scatter, f"{y} against {x}.")
+        drawn = f".plot.scatter(x={literal(x)}, y={literal(y)})\n"
+        return Work(lambda source: source + drawn + _pair(source, x, y), scatter, f"{y} against {x}.")
 
     def box(found: list[Rows], place: str) -> str:
         said = task.say(f"Box plot of `{y}` by `{x}` from {place}; medians:",
@@ -421,9 +346,9 @@ def plot(asked: Asked) -> Work:
         medians = [row for row in found[0][1:] if len(row) == 2 and re.fullmatch(r"(?:-?[\d.]+(?:e\S+)?)?", row[1])]
         return f"{said}\n\n" + markdown(task, [x, task.say("median", "中位数")], medians, 1)
 
-    return asked.work(lambda source: f"{source}.boxplot(column={literal(y)}, by={literal(x)}, rot=45)\n"
-                      f"print({source}.groupby({literal(x)}, observed=True)[{literal(y)}].median().to_csv())",
-                      box, f"A box of {y} for each {x}.")  # fmt: skip
+    return Work(lambda source: f"{source}.boxplot(column={literal(y)}, by={literal(x)}, rot=45)\n"
+                f"print({source}.groupby({literal(x)}, observed=True)[{literal(y)}].median().to_csv())",
+                box, f"A box of {y} for each {x}.")  # fmt: skip
 
 
 _UNITS: Final = re.compile(r"\bunits on (?:their|the|its) axes\b")

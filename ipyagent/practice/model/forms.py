@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from ipyagent.practice.model import requests, skills, tables
-from ipyagent.practice.model.answers import BUILDERS
+from ipyagent.practice.model.answers import BUILDERS, STAT_EN, STAT_ZH
 from ipyagent.practice.model.memories import fact_of
 from ipyagent.practice.model.recipe import Recipe, Task
 from ipyagent.practice.model.requests import TABLE_FILE
-from ipyagent.practice.model.tables import STAT_EN, STAT_ZH, Reading
+from ipyagent.practice.model.tables import Reading
 
 Run = Callable[[Task, Mapping[str, str]], Recipe | str]
 _STATS: Final = rf"(?P<stats>(?:{STAT_EN})(?: (?:and|&) (?:{STAT_EN})|, ?(?:{STAT_EN}))*)"

@@ -86,6 +86,13 @@ class Task:
         """Runs code; the step returned may have failed."""
         return (yield from self.call("python", {"code": code}, why))
 
+    def ran(self, code: str, why: str) -> Asking:
+        """Runs code; an error ends the turn with what it means."""
+        step = yield from self.python(code, why)
+        if step.failed:
+            raise Ending(self.failure(step.text))
+        return step
+
     def did(self, step: Step, english: str, chinese: str) -> Step:
         """The step; a failed one ends the turn with what it says."""
         if step.failed:

@@ -145,8 +145,8 @@ def count(asked: Asked) -> Work:
     noun, name = asked.slots.get("noun") or "rows", asked.table.name.casefold()
     of_rows = re.fullmatch(r"rows?|records?|entries|observations?|lines?|行|条|条记录|行数据", noun, re.I)
     if not of_rows and name not in (noun.casefold(), plain(noun).casefold()):
-        raise Cannot(f"I find no table “{noun}”. I count rows: “how many rows are there where COLUMN > 10”, “how many "
-                     "rows per COLUMN”.", f"没有表“{noun}”。我可以数行：有多少行？每个 COLUMN 有多少行？")  # fmt: skip
+        raise Cannot(f"I count rows, or a table by its name, not “{noun}”: “how many rows are there where COLUMN > 10”, "
+                     "“how many rows per COLUMN”.", f"我可以数行，不能数“{noun}”：有多少行？每个 COLUMN 有多少行？")
 
     def tell(found: list[Rows], place: str) -> str:
         number = int(found[0][0][0])
@@ -199,7 +199,7 @@ def statistic(asked: Asked) -> Work:
         table.numeric(column)
     for group in groups:
         if group in columns:
-            raise Cannot(f"`{group}` cannot be value and group at once.", f"`{group}` 不能既是数值又是分组。", near=True)
+            raise Cannot(f"`{group}` cannot be value and group.", f"`{group}` 不能既是数值又是分组。", near=True)
         if table.counts(group) and key(group) not in key(asked.slots["groups"]):  # "per unit" is no group of `units`
             raise Cannot(f"To group by the numbers of `{group}`, give its whole name.",
                          f"要按数值列 `{group}` 分组，请写出完整列名。")  # fmt: skip

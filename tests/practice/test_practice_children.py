@@ -36,7 +36,7 @@ def made(reply: Any) -> list[tuple[str, dict[str, Any]]]:
     [
         (
             "Profile a.csv, b.csv and c.csv at once.",
-            ["Load a.csv, then profile it.", "Load b.csv, then profile it.", "Load c.csv, then profile it."],
+            ["Profile a.csv.", "Profile b.csv.", "Profile c.csv."],
             "general",
         ),
         ("Load data/a.csv and data/b.csv with a fork each", ["Load data/a.csv", "Load data/b.csv"], "fork"),
@@ -77,9 +77,9 @@ def test_it_hands_back_only_where_that_can_be_done() -> None:
 def test_a_progress_line_has_three_to_five_words() -> None:
     said = "<doing>\nTask: look at orders\nNow: running read_file\nread_file(path=data/orders.csv)\n</doing>"
     (block,) = answer(body(said)).content
-    assert block["text"] == "Reading orders.csv now"
+    assert block["text"] == "Working on orders.csv now"
     (block,) = answer(body("<doing>\nTask: look at orders\nNow: waiting\n</doing>")).content
-    assert block["text"] == "Thinking about orders"
+    assert block["text"] == "Working on orders now"
 
 
 def test_a_sub_agent_whose_step_failed_is_said_to_have_failed_with_the_reason() -> None:

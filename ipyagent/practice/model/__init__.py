@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from ipyagent.practice.model import conversation as said_by
 from ipyagent.practice.model import forms, lessons, memories, requests, skills, writing
 from ipyagent.practice.model.conversation import MARK_EN, MARK_ZH, Conversation, read
-from ipyagent.practice.model.recipe import Act, Ending, Recipe, Task, fields, instance, word_set
+from ipyagent.practice.model.recipe import Act, Ending, Recipe, Task, instance
 from ipyagent.practice.model.writing import extract
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server import web
 
 __all__ = ["answer", "extract"]
 
-_MANIFEST: Final = re.compile(
-    r"^\s*[-*]\s*(?:\[\w+\]\s*)?`?(?P<name>[\w./-]+\.md)`?\s*(?:\([^)]*\))?\s*[:—-]?\s*(?P<about>.*)$", re.M
-)
 
 
 def answer(body: Mapping[str, Any]) -> Reply:
@@ -37,7 +33,7 @@ def answer(body: Mapping[str, Any]) -> Reply:
         return text(doing)
     conversation, name = requests.handing(read(body))
     if conversation.schema is not None:
-        return text(_structured(conversation))
+        return text(json.dumps(instance(conversation.schema), ensure_ascii=False))
     _, told = said_by.directive(body.get("messages") or [])
     if told:
         return _named(_directed(body, told), conversation)
@@ -79,7 +75,7 @@ def _recipe(task: Task, hand_back: str | None) -> Recipe | str:
     if names := requests.pieces(task):
         return requests.spread(task, names)
     if tool := skills.own_tool(task):
-        return skills.use(task, {"tool": tool})
+        return skills.call(task, tool)
     made = forms.both(task, asked)
     if made is None:
         return forms.unknown(task)
@@ -124,24 +120,3 @@ def _named(reply: Reply, conversation: Conversation) -> Reply:
         return {**block, "id": f"toolu_{number}"} if block["type"] == "tool_use" else block
 
     return replace(reply, content=tuple(named(at, block) for at, block in enumerate(reply.content)))
-
-
-def _structured(conversation: Conversation) -> str:
-    """A JSON text of the schema that was asked for; lists of names are picked from a manifest by common words."""
-    asked = conversation.turn.asked + "\n" + "\n".join(conversation.turn.extras)
-    schema: Mapping[str, Any] = conversation.schema or {}
-    value = instance(schema)
-    manifest = [(found["name"], found["about"]) for found in _MANIFEST.finditer(asked)]
-    if manifest and isinstance(value, dict):
-        wanted = word_set(_MANIFEST.sub("", asked))
-        score = {name: len(wanted & word_set(f"{name} {about}".replace("_", " "))) for name, about in manifest}
-        best = sorted((name for name in score if score[name] >= 2), key=lambda name: (-score[name], name))[:5]
-        for field, form in fields(schema).items():
-            if (
-                isinstance(form, dict)
-                and form.get("type") == "array"
-                and (form.get("items") or {}).get("type") == "string"
-            ):
-                value[field] = best
-                break
-    return json.dumps(value, ensure_ascii=False)

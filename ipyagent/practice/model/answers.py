@@ -145,7 +145,7 @@ def count(asked: Asked) -> Work:
     noun, name = asked.slots.get("noun") or "rows", asked.table.name.casefold()
     of_rows = re.fullmatch(r"rows?|records?|entries|observations?|lines?|行|条|条记录|行数据", noun, re.I)
     if not of_rows and name not in (noun.casefold(), plain(noun).casefold()):
-        raise Cannot(f"I count rows, or a table by its name, not “{noun}”: “how many rows are there where COLUMN > 10”, "
+        raise Cannot(f"I count rows, or a table by its name, not “{noun}”: “how many rows are there where C > 10”, "
                      "“how many rows per COLUMN”.", f"我可以数行，不能数“{noun}”：有多少行？每个 COLUMN 有多少行？")
 
     def tell(found: list[Rows], place: str) -> str:

@@ -36,9 +36,10 @@ _UPDATE: Final = re.compile(r"<update-notes file=\"([^\"\n]+)\">\n")
 _BETWEEN: Final = re.compile(r"\n</update-notes>\s*+<extract-memories>\n")
 
 
-def bag(text: str) -> frozenset[str]:
-    """The words of a text as a set."""
-    return frozenset(text.split())
+def cut(text: str, most: int) -> str:
+    """The text in one line of at most `most` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
 def earlier(text: str) -> str:
@@ -130,6 +131,11 @@ def texts_of(message: Mapping[str, Any]) -> list[str]:
     if isinstance(content, str):
         return [content]
     return [str(block.get("text", "")) for block in content if block.get("type") == "text"]
+
+
+def last_texts(body: Mapping[str, Any]) -> list[str]:
+    """The text blocks of a body's last message."""
+    return texts_of((body.get("messages") or [{}])[-1])
 
 
 def directive(messages: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
@@ -226,6 +232,11 @@ class Conversation:
         """Names of the tools that a search of tools tells of: they are called through `call_tool`."""
         told = str((self.tools.get("tool_search") or {}).get("description") or "")
         return frozenset(_FURTHER.findall(told)) if "call_tool" in self.tools else frozenset()
+
+    @property
+    def told(self) -> str:
+        """What reminders of the session told, such as which variables there are."""
+        return "\n".join(extra for turn in self.turns for extra in turn.extras if "<context" in extra)
 
     def asking(self, words: str) -> Conversation:
         """The conversation with other words in its newest request."""

@@ -1,7 +1,7 @@
 """The requests that the practice model knows: at most 25 forms, each with an example in English and in Chinese.
 
 A request is answered only where a form matches the whole of it; two requests in one are two forms, and what no form
-matches is named as not done. Nothing is guessed: everything else gets `UNKNOWN`.
+matches is named as not done. Nothing is guessed: everything else gets `unknown`.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from ipyagent.practice.model.requests import TABLE_FILE
 from ipyagent.practice.model.tables import Reading
 
 Run = Callable[[Task, Mapping[str, str]], Recipe | str]
-_STATS: Final = rf"(?P<stats>(?:{STAT_EN})(?: (?:and|&) (?:{STAT_EN})|, ?(?:{STAT_EN}))*)"
+_STATS: Final = rf"(?P<stats>(?:{STAT_EN})(?:(?:,? and |, ?)(?:{STAT_EN}))*)"
 _STATS_ZH: Final = rf"(?P<stats>(?:{STAT_ZH})(?:[、和及](?:{STAT_ZH}))*)"
 _ASK: Final = (
-    r"(?:(?:what(?: is| are|'s| was| were)|show(?: me)?|give(?: me)?|tell me|compute|calculate|find|get|list|print"
-    r"|display) )?(?:the )?"
+    r"(?:(?:what(?: is| are|'s)|show(?: me)?|give(?: me)?|tell me|compute|calculate|find|list|print|display) )?"
+    r"(?:the )?"
 )
-_BY: Final = r"(?:by|per|for each|for every|in each|grouped by|across)"
+_BY: Final = r"(?:by|per|for each|in each|grouped by)"
 _ROWS: Final = r"(?:rows|records|entries|observations|lines)"
 _NAME: Final = r"`?(?P<name>[A-Za-z_]\w*)`?"
 _FILES: Final = rf"(?P<files>@?{TABLE_FILE}(?:(?:, ?| and |, and |和|、)@?{TABLE_FILE})*)"
+_AS: Final = rf"(?:,? (?:as|into|called) {_NAME})?"
+_AS_ZH: Final = rf"(?:\s*[，,]?\s*(?:为|作为|存为|叫做?|命名为)\s*{_NAME})?"
 _WHO: Final = (
-    r"(?:the )?(?:sub-?agents?|session|notebook|kernel)?s?\s*(?:(?P<all>(?:all|every)(?: (?:the )?(?:running )?"
-    r"(?:sub-?)?agents?)?|everybody|everyone)|[`\"'“]?(?!(?:me|us|him|her|them|you)\b)"
-    r"(?P<to>(?![\w./-]+\.(?!ipynb)[a-z]{2,7}\b)[\w.*/-]+)[`\"'”]?)"
+    r"(?:the )?(?:sub-?agents?|session|notebook|kernel)?s?\s*(?:(?P<all>(?:all|every)(?: (?:the )?(?:sub-?)?agents?)?"
+    r"|everybody|everyone)|[`\"'“]?(?!(?:me|us|him|her|them|you)\b)(?P<to>(?![\w./-]+\.(?!ipynb)[a-z]{2,7}\b)[\w.*/-]+)"
+    r"[`\"'”]?)"
 )
-_WHO_ZH: Final = (
-    r"(?:(?P<all>所有(?:的)?(?:子代理|代理|人)|全体|大家)|(?:子代理|会话|笔记本)?\s*[`“\"]?(?P<to>[\w.*/-]+)[`”\"]?)"
-)
+_WHO_ZH: Final = r"(?:(?P<all>所有(?:的)?(?:子代理|代理|人))|(?:子代理|会话|笔记本)?\s*[`“\"]?(?P<to>[\w.*/-]+)[`”\"]?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,144 +55,111 @@ class Form:
 
 FORMS: Final[tuple[Form, ...]] = (
     Form("load", ("load orders.csv as orders", "读取 orders.csv"), (
-        rf"(?:load|read|open|import) (?:the )?(?:files? )?{_FILES}(?:,? (?:as|into|called) {_NAME})?(?: at once)?",
-        rf"(?:load|import) (?:the )?(?:palmer )?penguins(?: data ?set| data)?(?:,? (?:as|into|called) {_NAME})?",
-        rf"(?:加载|读取|读入|载入|导入|打开)(?:文件)?\s*{_FILES}(?:\s*[，,]?\s*(?:为|作为|存为|叫做?"
-        rf"|命名为)\s*{_NAME})?",
-        rf"(?:加载|读取|载入|导入)(?:帕尔默)?企鹅(?:数据集?)?(?:\s*[，,]?\s*(?:为|作为|存为|叫做?"
-        rf"|命名为)\s*{_NAME})?",
+        rf"(?:load|read|open|import) (?:the )?(?:files? )?{_FILES}{_AS}(?: at once)?",
+        rf"(?:load|import) (?:the )?(?:palmer )?penguins(?: data ?set| data)?{_AS}",
+        rf"(?:加载|读取|读入|载入|导入|打开)(?:文件)?\s*{_FILES}{_AS_ZH}",
+        rf"(?:加载|读取|载入|导入)(?:帕尔默)?企鹅(?:数据集?)?{_AS_ZH}",
     ), requests.load),
     Form("profile", ("profile orders", "概览 orders"), (
-        r"(?:profile|describe|summari[sz]e|an? (?:overview|summary) of|give me an? (?:overview|summary) of) <t>",
-        r"(?:which|what) columns (?:are|are there|does <t> have|are in <t>|has <t>)",
-        r"what are the columns(?: of <t>)?",
-        r"how many columns (?:are there|does <t> have|are in <t>|has <t>)", r"(?:概览|描述|介绍)<t>",
-        r"<t>有(?:哪些|什么|多少)列",
+        r"(?:profile|describe|summari[sz]e|(?:give me )?an? (?:overview|summary) of) <t>",
+        r"(?:which|what|how many) columns (?:are there|does <t> have|are in <t>|has <t>)",
+        r"(?:概览|描述|介绍)<t>", r"<t>有(?:哪些|什么|多少)列",
     )),
     Form("missing", ("which values are missing?", "orders 有哪些缺失值？"), (
-        r"(?:which|what) values are missing(?: in <c>)?", rf"{_ASK}(?:missing|null|nan) values(?: (?:in|of) <c>)?",
+        rf"(?:which|what) values are missing(?: in <c>)?|{_ASK}(?:missing|null|nan) values(?: (?:in|of) <c>)?",
         r"(?:how many|count(?: the)?|are there(?: any)?) (?:missing|null|nan) values(?: are there)?(?: "
         r"(?:are )?(?:in|of) <c>)?",
-        r"<c>有(?:哪些|多少|没有|几个)缺失值",
-        r"(?:查看|检查|统计)?<c>的?缺失值", r"(?:查看|检查|统计)?缺失值", r"有?(?:哪些|多少|没有|几个)缺失值",
+        r"<c>有(?:哪些|多少|没有|几个)缺失值", r"(?:查看|检查|统计)?<c>的?缺失值",
+        r"(?:查看|检查|统计|有?哪些|有?多少)?缺失值",
     )),
     Form("rows", ("show the first 3 rows of orders", "显示 orders 的前 3 行"), (
         rf"(?:{_ASK})(?P<end>first|last) (?:(?P<number>\d+) )?{_ROWS}(?: of <t>)?", r"(?:show|print|display) <t>",
         r"(?P<end>head|tail) of <t>",
-        r"(?:显示|展示|打印|看看?)?(?:<t>的?)?(?P<end>前|最后|后)(?P<number>\d+)(?:行|条)(?:数据|记录)?",
+        r"(?:显示|打印|看看?)?(?:<t>的?)?(?P<end>前|最后|后)(?P<number>\d+)[行条](?:数据|记录)?",
     )),
     Form("count", ("how many rows are there where amount > 10?", "orders 有多少行？"), (
         r"how many (?P<noun>[\w ]+?)(?: (?:are|do)(?: there| we have| I have)?)?",
-        r"how many (?P<noun>rows) (?:has|does) <t>(?: have)?",
-        rf"(?:count|number of|{_ASK}number of) (?:the )?(?P<noun>{_ROWS})",
+        r"how many (?P<noun>rows) (?:has|does) <t>(?: have)?", rf"(?:count|{_ASK}number of) (?:the )?(?P<noun>{_ROWS})",
         r"(?:<t>[中里]?)?(?:一共|总共|共)?有多少(?P<noun>行|条|条记录|行数据)",
     )),
     Form("distinct", ("how many different cities are there?", "city 有多少种？"), (
-        r"how many (?:different|distinct|unique) (?:values (?:of|in) )?<c1>(?: are there)?(?: are there)?",
-        rf"{_ASK}(?:different|distinct|unique) (?:values (?:of|in) )?<c1>",
-        r"<c1>有(?:多少|几|哪些)(?:种|个)?(?:不同的?)?(?:取?值)?",
-        r"有(?:多少|几|哪些)(?:种|个)?不同的?<c1>",
+        rf"(?:how many|{_ASK})(?: ?)(?:different|distinct|unique) (?:values (?:of|in) )?<c1>(?: are there)?",
+        r"<c1>有(?:多少|几|哪些)(?:种|个)?(?:不同的?)?(?:取?值)?", r"有(?:多少|几|哪些)(?:种|个)?不同的?<c1>",
     )),
     Form("counts", ("how many rows per city", "每个 city 有多少行？"), (
         rf"(?:how many|count(?: the)?|{_ASK}number of) (?P<noun>[\w ]+?)(?: are there)? {_BY} <g>",
-        rf"count {_BY} <g>",
-        r"value counts (?:of|for) <g>", r"(?:每个|每种|各个?)<g>(?:各)?有?多少(?:行|条|条记录)",
-        r"按<g>(?:计数|统计(?:行数|数量|个数))",
+        rf"count {_BY} <g>", r"value counts (?:of|for) <g>", r"(?:每个|每种|各个?)<g>(?:各)?有?多少(?:行|条|条记录)",
     )),
     Form("statistic", ("average amount by city", "按 city 计算平均 amount"), (
-        rf"{_ASK}{_STATS}(?: of)?(?: the)? <c>(?: {_BY} <g>)?",
-        rf"{_ASK}{_STATS} values?(?: of)?(?: the)? <c>(?: {_BY} <g>)?",
+        rf"{_ASK}{_STATS}(?: of)?(?: the)? <c>(?: {_BY} <g>)?", rf"{_ASK}{_STATS} values?(?: of)? <c>(?: {_BY} <g>)?",
         rf"{_BY} <g>,? {_ASK}{_STATS}(?: of)? <c>",
-        rf"group by <g> and {_ASK}{_STATS}(?: of)? <c>",
-        rf"(?:按|根据)<g>(?:分组)?，?(?:计算|统计|求|看)?{_STATS_ZH}的?<c>",
-        rf"(?:按|根据)<g>(?:分组)?，?(?:计算|统计|求|看)?<c>的{_STATS_ZH}",
-        rf"(?:各个?|每个|每种|不同)<g>的{_STATS_ZH}的?<c>(?:是多少)?",
-        rf"(?:各个?|每个|每种|不同)<g>的<c>的?{_STATS_ZH}(?:是多少)?",
-        rf"(?:计算|统计|求|查看)?<c>的{_STATS_ZH}(?:是多少)?",
-        rf"(?:计算|统计|求|查看)?{_STATS_ZH}的?<c>(?:是多少)?",
+        rf"(?:按|根据)<g>(?:分组)?，?(?:计算|统计|求|看)?(?:{_STATS_ZH}的?<c>|<c>的{_STATS_ZH})",
+        rf"(?:各个?|每个|每种|不同)<g>的(?:{_STATS_ZH}的?<c>|<c>的?{_STATS_ZH})(?:是多少)?",
+        rf"(?:计算|统计|求|查看)?(?:<c>的{_STATS_ZH}|{_STATS_ZH}的?<c>)(?:是多少)?",
     )),
     Form("top", ("top 3 rows by amount", "amount 最大的 3 行"), (
         rf"{_ASK}(?P<end>top|bottom)(?: (?P<number>\d+))?(?: {_ROWS})? by <c1>",
         rf"{_ASK}(?:(?P<number>\d+) )?(?:{_ROWS}|row) with the (?P<end>highest|largest|lowest|smallest) <c1>",
         r"which row has the (?P<end>highest|largest|lowest|smallest) <c1>",
-        r"<c1>(?P<end>最大|最高|最小|最低)的(?P<number>\d+)(?:行|条)(?:记录)?",
+        r"<c1>(?P<end>最大|最高|最小|最低)的(?P<number>\d+)[行条](?:记录)?",
     )),
     Form("correlation", ("correlation between amount and weight", "amount 和 weight 的相关系数"), (
-        rf"{_ASK}correlation (?:between|of) <c1> (?:and|with) <o>",
-        r"(?:correlate|how does) <c1> (?:and|with|correlate with) <o>",
+        rf"{_ASK}correlation (?:between|of) <c1> (?:and|with) <o>", r"how does <c1> correlate with <o>",
         r"(?:计算|求)?<c1>[和与跟]<o>的相关(?:系数|性)?(?:是多少)?",
     )),
     Form("plot", ("plot amount by weight", "画 amount 和 weight 的散点图"), (
-        r"(?:plot|draw|scatter|chart)(?: an?| the)?(?: scatter ?plot of| chart of| plot of)? <c1> (?:by"
-        r"|against|versus|vs\.?|over) <o>",
-        r"(?:(?:plot|draw|show|make)(?: me)? )?(?:an? |the )?(?:histogram|distribution) of <c1>",
-        r"画<c1>的(?:直方图|分布图?)",
-        r"画<c1>(?:随|按|对)<o>的?(?:变化|散点图|图|箱线图|折线图)?", r"画<c1>[和与]<o>的(?:散点)?图",
+        r"(?:plot|draw|scatter|chart)(?: an?| the)?(?: scatter ?plot of| chart of)? <c1> (?:by|against|versus|vs\.?"
+        r"|over) <o>", r"(?:(?:plot|draw|show|make)(?: me)? )?(?:an? |the )?(?:histogram|distribution) of <c1>",
+        r"画<c1>的(?:直方图|分布图?)", r"画<c1>(?:随|按|对)<o>的?(?:变化|散点图|图|箱线图|折线图)?",
+        r"画<c1>[和与]<o>的(?:散点)?图",
     )),
     Form("again", ("now only for the males", "只看 north"), (
         r"(?:and |now |then )*(?:only|just)(?: (?:for|with|in|those|the))* (?P<only>.+)",
-        r"(?:and |now )*for (?P<only>.+) only",
         r"(?:and |now )*(?:only )?where (?P<only>.+)", r"(?:现在|再)?只(?:看|算|要|用)(?P<only>.+?)(?:的|呢)?",
     )),
     Form("rebuild", ("yes, rebuild it", "重建 orders"), (
-        r"(?:yes,? )?(?:please )?(?:rebuild|make|load) (?:it|that|them)(?: again)?", rf"(?:yes,? )?rebuild {_NAME}",
-        r"yes",
+        rf"yes|(?:yes,? )?(?:please )?rebuild (?:it|that|them|{_NAME})(?: again)?",
         rf"(?:是的?|好的?)?[，,]?重建(?:它|{_NAME})?",
     ), requests.rebuild),
     Form("list", ("which variables are there?", "有哪些变量？"), (
         r"(?:which|what|list|show)(?: me)?(?: all)?(?: the| my)? variables(?: (?:are there|do I have|have I))?",
-        r"(?:which|what|list|show)(?: me)?(?: all)?(?: the| my)? (?:(?P<ending>\.?\w{2,7}) )?"
-        r"(?P<files>files)(?: (?:are there|are here|do I have"
-        r"|(?:are )?(?:in|of) (?:this|the|my) (?:folder|directory|project)))?",
+        r"(?:which|what|list|show)(?: me)?(?: all)?(?: the| my)? (?:(?P<ending>\.?\w{2,7}) )?(?P<files>files)"
+        r"(?: (?:are there|are here|do I have|(?:are )?(?:in|of) (?:this|the|my) (?:folder|directory|project)))?",
         r"(?:我?有|列出)(?:哪些|所有)?变量",
         r"(?:这里)?(?:有|列出)(?:哪些|所有)?(?P<ending>[a-z]{2,7})?(?P<files>文件)",
     ), requests.listing),
     Form("read", ("show notes.md", "查看 notes.md"), (
         r"(?:only look: )?(?:show|read|open|print|cat)(?: me)? (?P<path>@?[\w./~-]+\.[A-Za-z]\w{0,6}(?:"
-        r"(?:, ?| and )@?[\w./~-]+\.[A-Za-z]\w{0,6})*)",
-        rf"(?:only look: )?(?:profile|describe|load) (?P<path>@?{TABLE_FILE})",
+        r"(?:, ?| and )@?[\w./~-]+\.[A-Za-z]\w{0,6})*)", rf"only look: profile (?P<path>@?{TABLE_FILE})",
         r"(?:查看|打开|读取|显示)(?P<path>[\w./~-]+\.[A-Za-z]\w{0,6})",
     ), requests.read),
     Form("run", ("run `1 + 1`", "运行 `1 + 1`"), (
         r"(?:run|execute)(?: this| the| my)?(?: code)?[:：]?\s*```(?:python|py)?\s*\n(?P<code>.*?)```",
-        r"(?:run|execute)(?: this| the)?(?: code)?[:：]?\s*`(?P<code>[^`]+)`",
+        r"(?:run|execute)(?: this| the| my)?(?: code)?[:：]?\s*`(?P<code>[^`]+)`",
         r"(?:run|execute)(?: this)?(?: code)?[:：]\s*(?P<code>.+)",
         r"(?:运行|执行)(?:代码|这段代码)?[:：]?\s*(?:```(?:python|py)?\s*\n)?`?(?P<code>[^`]+?)`*",
     ), requests.run, free=True),
     Form("remember", ("remember: amounts are in euros", "记住：金额是欧元"), (
-        r"(?:remember|memori[sz]e|keep in mind|don't forget|note)(?:[:：]| that)\s*(?P<said>.+)",
-        r"(?:remember|keep in mind) (?P<said>.+)",
-        r"(?:记住|记一下|记下|别忘了)(?:这一点|这个)?[:：,，]?\s*(?P<said>.+)",
+        r"(?:remember|keep in mind|don't forget|note)(?:[:：]| that)\s*(?P<said>.+)",
+        r"(?:remember|keep in mind) (?P<said>.+)", r"(?:记住|记一下|记下|别忘了)[:：,，]?\s*(?P<said>.+)",
     ), requests.remember, free=True),
-    Form("recall", ("what do you remember about amounts?", "你还记得金额吗？"), (
-        r"(?:what do you|do you(?: still)?) (?:remember|recall|know) (?:about|of) (?P<about>.+)",
-        r"recall (?P<about>.+)",
-        r"你?还?记得(?:关于)?(?P<about>.+?)(?:的(?:什么|事))?吗?", r"回忆(?:一下)?(?:关于)?(?P<about>.+)",
-    ), requests.recall),
-    Form("forget", ("forget the amounts", "忘记金额"), (
-        r"forget (?:about |that |what I said about )?(?P<about>.+)", r"(?:忘记|忘掉|忘了)(?:关于)?(?P<about>.+)",
-    ), requests.forget),
     Form("use", ("use the skill profile-a-dataset on orders", "用技能 profile-a-dataset 处理 orders"), (
-        r"(?:use|apply|follow|go by) the (?:skill )?`?(?P<skill>[\w-]+)`?(?: skill)? (?P<on>(?:on|for|to|with) .+)",
-        r"(?:use|apply|follow|load|show) the (?:skill )?`?(?P<skill>[\w-]+)`?(?: skill)?",
+        r"(?:use|follow|load|show) the (?:skill )?`?(?P<skill>[\w-]+)`?(?: skill)?(?: (?P<on>(?:on|for|to|with) .+))?",
         r"(?:用|使用|按)技能\s*`?(?P<skill>[\w-]+)`?\s*(?P<on>处理|分析|检查|看)\s*.+",
         r"(?:加载|查看|使用)技能\s*`?(?P<skill>[\w-]+)`?",
     ), skills.use),
     Form("plan", ("make a plan to load, clean and plot orders", "制定计划：读取、清洗、画图"), (
-        r"(?:make |write |draw up )?(?:a |the )?plan (?:to|for|how to|of) (?P<work>.+)", r"plan[:：]? (?P<work>.+)",
+        r"(?:make |write )?(?:a |the )?plan (?:to|for|of) (?P<work>.+)", r"plan[:：]? (?P<work>.+)",
         r"(?:制定|做|写)?(?:一个)?(?:计划|规划)[:：]?\s*(?P<work>.+)",
     ), requests.plan, free=True),
     Form("delegate", ("use a sub-agent to profile orders.csv", "让子代理概览 orders.csv"), (
-        r"(?:use|ask|start|have|let) (?:a|an|another|a separate) (?:sub-?)?agent(?: to)? (?P<work>.+)",
-        r"delegate(?: this)?(?: to (?:a|an) \S+)?[:：]? (?P<work>.+)",
-        r"(?:用|让|派)一?个?子(?:代理|智能体)(?:去|来)?(?P<work>.+)", r"委[派托][:：]?(?P<work>.+)",
+        r"(?:use|ask|start|have|let) (?:a|an|another) (?:sub-?)?agent(?: to)? (?P<work>.+)",
+        r"(?:用|让|派)一?个?子(?:代理|智能体)(?:去|来)?(?P<work>.+)",
     ), requests.delegate, free=True),
     Form("message", ("tell lab.ipynb: the table is cleaned", "告诉 lab.ipynb：表已清洗"), (
-        rf"(?:send|write|leave)(?: a)?(?: message| note)? to {_WHO}\s*(?:[:：]|,? that\b)\s*(?P<said>.+)",
-        rf"(?:message|notify|tell) {_WHO}\s*(?:[:：]|,? that\b)\s*(?P<said>.+)",
-        r"shut down (?:the )?sub-?agents? [`\"']?(?P<to>[\w.*-]+)[`\"']?",
+        rf"(?:(?:send|write)(?: a)?(?: message| note)? to|tell) {_WHO}\s*(?:[:：]|,? that\b)\s*(?P<said>.+)",
+        r"(?:shut down|(?:关闭|结束)) *(?:(?:the )?sub-?agents?|子代理) *[`\"'“]?(?P<to>[\w.*-]+)[`\"'”]?",
         r"ask (?:the )?(?:sub-?agent )?[`\"']?(?P<to>[\w.*-]+)[`\"']? to (?:shut down|end)",
-        r"(?:关闭|结束)\s*子代理\s*[`“\"]?(?P<to>[\w.*-]+)[`”\"]?",
         rf"(?:给|向)\s*{_WHO_ZH}\s*(?:发|写|留)(?:送)?(?:一?条|个)?(?:消息|信息|留言|信)\s*[:：，,]\s*(?P<said>.+)",
         rf"(?:告诉|通知)\s*{_WHO_ZH}\s*[:：，,]\s*(?P<said>.+)",
     ), requests.message, free=True),
@@ -201,10 +168,9 @@ FORMS: Final[tuple[Form, ...]] = (
         r"压缩(?:上下文|对话|会话)",
     ), requests.compact),
     Form("so far", ("what have we done so far?", "到目前为止做了什么？"), (
-        r"what (?:have we|did we) (?:done|do|did|asked?)(?: so far)?",
-        r"(?:any|what|show the|read the) (?:new )?(?P<mail>messages|mail)(?: (?:came|are there))?",
+        r"what (?:have we|did we) (?:done|do|asked?)(?: so far)?", r"(?:any|what|show the) (?:new )?(?P<mail>messages)",
         r"(?:到目前为止|我们|之前)+(?:都)?做了(?:什么|哪些事?)", r"(?:有|看看?)(?:新的?)?(?P<mail>消息|留言)吗?",
-    ), lambda task, slots: (requests.came if slots.get("mail") else requests.done_so_far)(task, slots)),
+    ), requests.so_far),
 )  # fmt: skip
 """Every form there is."""
 
@@ -214,8 +180,8 @@ _SLOTS: Final = {
 }  # fmt: skip
 
 
-def _compiled(pattern: str) -> tuple[re.Pattern[str], ...]:
-    """A pattern as regular expressions; gaps for names are filled with as much as they take, and with as little."""
+def _compiled(pattern: str) -> Iterator[re.Pattern[str]]:
+    """A pattern as regular expressions; gaps for names are filled with as little as they take, and with as much."""
     for slot, told in _SLOTS.items():
         pattern = pattern.replace(slot, told)
     seen: dict[str, int] = {}
@@ -226,30 +192,27 @@ def _compiled(pattern: str) -> tuple[re.Pattern[str], ...]:
 
     pattern = re.sub(r"\(\?P<([a-z]+)>", own, pattern)
     lazy = re.sub(r"(\(\?P<(?:columns?|groups|table|other)_+>\.\+)\)", r"\1?)", pattern)
-    return tuple(re.compile(each, re.I | re.S) for each in dict.fromkeys((lazy, pattern)))
+    return (re.compile(each, re.I | re.S) for each in dict.fromkeys((lazy, pattern)))
 
 
 _COMPILED: Final = [(form, [found for pattern in form.patterns for found in _compiled(pattern)]) for form in FORMS]
 _POLITE: Final = re.compile(
-    r"^(?:(?:hi|hello|hey|ok|okay|great|thanks|thank you|so|well|please|kindly|now|also|next|then)\b[,.! ]*"
-    r"|(?:could|can|would|will) you(?: please)? |i(?:'d| would) like(?: you)? to (?:see |know )?"
-    r"|i want(?: you)? to (?:see |know )?"
-    r"|let's |let us |help me(?: to)? |just )+",
+    r"^(?:(?:hi|hello|hey|ok|okay|thanks|so|well|please|now|also|next|then)\b[,.! ]*|(?:could|can|would) you(?: please)?"
+    r" |i(?:'d| would) like(?: you)? to (?:see |know )?|i want(?: you)? to (?:see |know )?|let's |help me )+"
+    r"|^(?:请问|请你|请|麻烦你?|帮我|帮忙|给我|我想要?|我要)+",
     re.I,
 )
-_POLITE_ZH: Final = re.compile(r"^(?:请问|请你|请|麻烦你?|帮我|帮忙|给我|我想要?|我要|替我)+")
 _TAIL: Final = re.compile(r"(?:[\s,，]*(?:please|thanks?(?: you)?|for me|谢谢|好吗|可以吗))?[\s.!?。！？]*$", re.I)
 _SENTENCE: Final = re.compile(
     r"(?<=[.!?])\s+|(?<=[。！？])\s*|\s*[;；]\s*(?:(?:and )?then,? )?"
     r"|,? (?:and )?then,? |，?(?:然后|接着|再)(?=[\u3400-\u9fff])",
     re.I,
 )
-_VERB: Final = (
-    r"(?:load|read|open|import|profile|describe|summari[sz]e|show|print|display|list|count|tell me|plot|draw|compute"
-    r"|calculate|find|give me|remember|forget|run|how many|which|what)"
-)
 _AND: Final = re.compile(
-    rf",? and (?={_VERB}\b)|，(?=(?:并|再)?(?:加载|读取|概览|显示|列出|画|计算|统计|记住|查看))", re.I
+    r",? and (?=(?:load|read|open|import|profile|describe|summari[sz]e|show|print|display|list|count|tell me|plot|draw"
+    r"|compute|calculate|find|give me|remember|run|how many|which|what)\b)"
+    r"|，(?=(?:并|再)?(?:加载|读取|概览|显示|列出|画|计算|统计|记住|查看))",
+    re.I,
 )
 _GREETING: Final = re.compile(r"\W*(?:hi|hello|hey|help|what can you do|你好|帮助|你会什么)\W*", re.I)
 _BLANK: Final = re.compile(r"(?<=[\u3400-\u9fff，。：])\s+|\s+(?=[\u3400-\u9fff，。：])")
@@ -258,45 +221,41 @@ _BLANK: Final = re.compile(r"(?<=[\u3400-\u9fff，。：])\s+|\s+(?=[\u3400-\u9f
 def normal(text: str) -> str:
     """A request without polite words, quotes of names, full-width letters and closing punctuation; case is kept."""
     text = unicodedata.normalize("NFKC", text).replace("’", "'").strip()
-    text = _TAIL.sub("", text) or text
-    text = _POLITE_ZH.sub("", _POLITE.sub("", text)).strip()
-    return re.sub(r"@(?=[A-Za-z_]\w*(?!\S*\.\w))", "", text)
+    return re.sub(r"@(?=[A-Za-z_]\w*(?!\S*\.\w))", "", _POLITE.sub("", _TAIL.sub("", text) or text).strip())
 
 
 def found(text: str) -> Iterator[tuple[Form, dict[str, str]]]:
     """The forms that match a text whole, with what stands in their gaps."""
     for form, patterns in _COMPILED:
         for said in dict.fromkeys((text, _BLANK.sub("", text))):  # Chinese words may have spaces around them, or none
-            for pattern in patterns:
-                if (match := pattern.fullmatch(said)) is not None:
-                    slots = match.groupdict()
-                    yield form, {name.rstrip("_"): value.strip() for name, value in slots.items() if value is not None}
+            for match in filter(None, (pattern.fullmatch(said) for pattern in patterns)):
+                slots = match.groupdict().items()
+                yield form, {name.rstrip("_"): value.strip() for name, value in slots if value is not None}
 
 
 def readings(text: str) -> list[Reading]:
     """Every way to read a text as a request about a table."""
-    made: list[Reading] = []
     plain = text.replace("`", "")
     ways = [(plain, "", "")]
     if match := re.fullmatch(r"(.+?),? (?:where|with) (.+)|(.+?)[，,]?其中(.+)", plain, re.I | re.S):
         ways.append((match[1] or match[3], match[2] or match[4], ""))
-    if match := re.fullmatch(
-        r"(.+?),? (?:for|among)(?: (?:the|only))* (?!each\b|every\b|all\b)(.+)", plain, re.I | re.S
-    ):
+    rows = r"(.+?),? (?:for|among)(?: (?:the|only))* (?!each\b|every\b|all\b)(.+)"
+    if match := re.fullmatch(rows, plain, re.I | re.S):
         ways.append((match[1], "", match[2]))
-    for main, where, only in ways:
-        for form, slots in found(main):
-            if form.run is None and form.name != "again":
-                made.append(Reading(BUILDERS[form.name], slots, where, only))
-    return made
+    return [Reading(BUILDERS[form.name], slots, where, only)
+            for main, where, only in ways for form, slots in found(main) if form.name in BUILDERS]  # fmt: skip
+
+
+def _readable(text: str) -> bool:
+    return any(True for _ in found(text)) or bool(readings(text))
 
 
 def split(text: str) -> list[str]:
     """The requests in a text, each to be matched whole by a form; what matches none stands as it is."""
     if any(form.name in ("run", "plan", "delegate") for form, _ in found(normal(text))):
         return [text]
-    parts = [part for part in _SENTENCE.split(text) if part and part.strip(" .!?。！？")]
-    parts = [piece for part in parts for piece in _pieces(part)]
+    sentences = [part for part in _SENTENCE.split(text) if part and part.strip(" .!?。！？")]
+    parts = [piece for part in sentences for piece in _pieces(part)]
     if not any(_readable(normal(part)) for part in parts):
         return [text]
     free = next((at for at, part in enumerate(parts) if any(form.free for form, _ in found(normal(part)))), None)
@@ -307,8 +266,7 @@ def split(text: str) -> list[str]:
 
 def _pieces(part: str) -> list[str]:
     """A sentence, or the two requests in it that "and" joins, each known by its verb."""
-    whole = normal(part)
-    if any(form.run is not None for form, _ in found(whole)):
+    if any(form.run is not None for form, _ in found(normal(part))):
         return [part]
     for match in _AND.finditer(part):
         pieces = [part[: match.start()], *_pieces(part[match.end() :])]
@@ -317,38 +275,24 @@ def _pieces(part: str) -> list[str]:
     return [part]
 
 
-def _readable(text: str) -> bool:
-    return any(True for _ in found(text)) or bool(readings(text))
-
-
 def answer(task: Task, text: str, before: str | None = None) -> Recipe | str | None:
     """What answers one request; None when no form matches it. `before`: the answered question about a table that
     stands before it in the same text ("": that one was not answered; None: there is none)."""
-    for form, slots in found(_POLITE_ZH.sub("", _POLITE.sub("", text.strip()))):
+    plain = normal(text)
+    for form, slots in found(_POLITE.sub("", text.strip())):
         if form.free and form.run is not None:  # what it quotes stays as it was typed
             return form.run(task, slots)
-    plain = normal(text)
     for form, slots in found(plain):
-        if (
-            form.run is not None
-            and not (form.name == "load" and not task.has("python"))
-            and not (
-                form.name == "read"
-                and "only look" not in plain.lower()
-                and task.has("python")
-                and re.search(TABLE_FILE, plain, re.I)
-            )
-        ):
+        if form.run is not None and (form.name != "load" or task.has("python")):
             return form.run(task, slots)
-        if (
-            form.name == "profile"
-            and task.has("python")
-            and re.fullmatch(f"@?{TABLE_FILE}", slots.get("table", ""), re.I)
-        ):
+        if form.name == "profile" and re.fullmatch(f"@?{TABLE_FILE}", slots.get("table", ""), re.I):
             return _profiled(task, slots["table"].lstrip("@"))
         if form.name == "again" and not any(each.run is not None for each, _ in found(plain)):
-            asked = _before(task) if before is None else before
-            return tables.answer(task, asked, readings, slots["only"]) if asked else _none_before(task, slots["only"])
+            asked, only = _before(task) if before is None else before, slots["only"]
+            return tables.answer(task, asked, readings, only) if asked else tables.Declined(
+                task.say(f"There is no answered question about a table before this, so “{only}” applies to nothing.",
+                         f"前面没有已回答的关于表的问题，“{only}” 没有可用之处。")
+            )  # fmt: skip
     return tables.answer(task, plain, readings) if readings(plain) else None
 
 
@@ -359,29 +303,20 @@ def _profiled(task: Task, path: str) -> Recipe:
     return said + "\n\n" + (yield from tables.answer(task, f"profile {name}", readings))
 
 
-def _none_before(task: Task, only: str) -> tables.Declined:
-    return tables.Declined(
-        task.say(
-            f"There is no answered question about a table before this, so “{only}” applies to nothing.",
-            f"前面没有已回答的关于表的问题，“{only}” 没有可用之处。",
-        )
-    )
-
-
 def _before(task: Task) -> str:
     """The last question about a table that was answered, the newest turn left out; "" without one, or where it is
     not known which of several was."""
     for turn in reversed(task.conversation.turns[:-1]):
-        asked = [text for part in split(turn.words) if readings(text := normal(part)) and not _is_other(text)]
+        asked = [text for part in split(turn.words) if _about_table(text := normal(part))]
         done = [step for step in turn.steps if step.code and not step.failed and not tables.looks(step.code)]
         if asked and done:
             return asked[-1] if len(done) >= len(asked) else ""
     return ""
 
 
-def _is_other(text: str) -> bool:
-    """Whether another form than those about a table takes the text."""
-    return any(form.run is not None or form.name == "again" for form, _ in found(text))
+def _about_table(text: str) -> bool:
+    """Whether a text is a question about a table, and no other form takes it."""
+    return bool(readings(text)) and all(form.name in BUILDERS for form, _ in found(text))
 
 
 def both(task: Task, text: str) -> Recipe | None:
@@ -399,7 +334,7 @@ def _all(task: Task, parts: list[str]) -> Recipe:
         if recipe is not None:
             told = recipe if isinstance(recipe, str) else (yield from recipe)
             said.append(told)
-            if readings(asked := normal(part)) and not _is_other(asked):
+            if _about_table(asked := normal(part)):
                 before = "" if isinstance(told, tables.Declined) else asked
         elif (fact := fact_of(part)) is None or fact.kind != "user":
             left.append(f"“{part.strip()}”")
@@ -415,12 +350,10 @@ def unknown(task: Task) -> str:
     none = _GREETING.fullmatch(task.conversation.turn.words) is None
     examples = "\n".join(f"- {form.example[task.chinese]}" for form in FORMS)
     return task.say(
-        "I am the practice model: fixed forms of requests, not a language model."
-        f"{' This is none of them.' * none}\n\n"
+        f"I am the practice model: fixed forms of requests, not a language model.{' This is none of them.' * none}\n\n"
         f"What I can do, by example:\n\n{examples}\n\n"
         "For a real model set ANTHROPIC_API_KEY (or ANTHROPIC_BASE_URL for a local server), then `%agent model NAME`.",
-        "我是练习模型：只认识固定的请求形式，不是语言模型。"
-        f"{'这个请求不在其中。' * none}\n\n"
+        f"我是练习模型：只认识固定的请求形式，不是语言模型。{'这个请求不在其中。' * none}\n\n"
         f"我会的，举例：\n\n{examples}\n\n"
         "要用真正的模型：设置 ANTHROPIC_API_KEY（或本地服务器的 ANTHROPIC_BASE_URL），然后 `%agent model NAME`。",
     )

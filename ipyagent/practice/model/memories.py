@@ -15,7 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ipyagent.practice.model.conversation import ATTACHED, WRAPPED, directive, flat, is_ours, texts_of
+from ipyagent.practice.model.conversation import (
+    ATTACHED,
+    WRAPPED,
+    Step,
+    cut,
+    directive,
+    is_ours,
+    last_texts,
+    read,
+    texts_of,
+)
 from ipyagent.practice.replies import Reply, calls, text
 
 _NEWEST: Final = re.compile(r"the newest (\d+) messages? above")
@@ -70,7 +80,7 @@ def extracted(body: Mapping[str, Any]) -> Reply:
     """The reply to a directive: all that is to be written, then a word."""
     messages: Sequence[Mapping[str, Any]] = body["messages"]
     at, told = directive(messages)
-    if any("command" in given for _, given, _, _ in _rounds(messages, at)):
+    if any("command" in step.input for step in _since(messages, at)):
         return text("Saved.")
     known, places = dict(_LISTED.findall(told)), dict(_PLACE.findall(told))
     most = int(found[1]) if (found := _NEWEST.search(told)) else 1
@@ -78,22 +88,18 @@ def extracted(body: Mapping[str, Any]) -> Reply:
     for fact in facts_in(_said(messages, at, most, told)):
         path = f"{places.get(fact.kind, '/memories').rstrip('/')}/{fact.name}"
         path += f"_{fact.digest}.md" if f"{path}.md" in known else ".md"
-        if path not in known and _described(fact) not in known.values():
+        if path not in known and cut(fact.text, 140) not in known.values():
             wanted.append(("memory", created(path, fact)))
     return calls(wanted, say=None) if wanted else text("Nothing to save.")
 
 
 def created(path: str, fact: Fact) -> dict[str, Any]:
     """The call that writes a memory of its own for a fact."""
-    head = {"name": fact.name, "description": _described(fact), "type": fact.kind}
+    head = {"name": fact.name, "description": cut(fact.text, 140), "type": fact.kind}
     lines = ["---", *(f"{key}: {_quoted(value)}" for key, value in head.items()), "---", fact.text]
     if fact.kind != "user":
         lines += ["", "**Why:** the user said so.", "**How to apply:** as the user said."]
     return {"command": "create", "path": path, "file_text": "\n".join(lines) + "\n", "said": fact.said}
-
-
-def _described(fact: Fact) -> str:
-    return fact.text if len(fact.text) <= 140 else fact.text[:139].rstrip() + "…"
 
 
 def _quoted(value: str) -> str:
@@ -103,13 +109,9 @@ def _quoted(value: str) -> str:
 
 def facts_in(said: Sequence[str]) -> list[Fact]:
     """What is to be kept of the user's messages, oldest first; each once."""
-    found: dict[str, Fact] = {}
-    for message in said:
-        for sentence in _SENTENCE.split(re.sub(r"```.*?```", " ", message, flags=re.S)):
-            fact = fact_of(sentence)
-            if fact is not None:
-                found.setdefault(fact.text.casefold(), fact)
-    return list(found.values())
+    plain = (re.sub(r"```.*?```", " ", message, flags=re.S) for message in said)
+    facts = [fact for message in plain for each in _SENTENCE.split(message) if (fact := fact_of(each))]
+    return list({fact.text.casefold(): fact for fact in reversed(facts)}.values())[::-1]
 
 
 def fact_of(sentence: str, *, asked: bool = False) -> Fact | None:
@@ -125,7 +127,8 @@ def fact_of(sentence: str, *, asked: bool = False) -> Fact | None:
 
 
 def absolute(words: str, today: str) -> str:
-    """Days that are named from today on, as dates; without a `today` (YYYY-MM-DD) the words as they are."""
+    """Days that are named from today on, as dates; without a `today` (YYYY-MM-DD) the words as they are. A day of the
+    last or the next week, or of every week, stays."""
     if not today:
         return words
     now = datetime.date.fromisoformat(today)
@@ -133,45 +136,24 @@ def absolute(words: str, today: str) -> str:
     def later(days: int) -> str:
         return (now + datetime.timedelta(days=days)).isoformat()
 
-    words = re.sub(r"\bday after tomorrow\b|后天", later(2), words, flags=re.I)
-    words = re.sub(r"\btomorrow\b|明天", later(1), words, flags=re.I)
-    words = re.sub(r"\btoday\b|今天", later(0), words, flags=re.I)
-    words = re.sub(r"\byesterday\b|昨天", later(-1), words, flags=re.I)
-    words = re.sub(r"\bnext week\b", f"the week of {later(7 - now.weekday())}", words, flags=re.I)
+    for named, days in ((r"\btomorrow\b|明天", 1), (r"\btoday\b|今天", 0), (r"\byesterday\b|昨天", -1)):
+        words = re.sub(rf"(?<!after )(?<!before )(?:{named})", later(days), words, flags=re.I)
 
     def weekday(found: re.Match[str]) -> str:
-        which, ahead = found[1].strip().lower() if found[1] else "", (_DAYS.index(found[2].lower()) - now.weekday()) % 7
-        if which in ("every", "each"):  # it has no date
-            return found[0]
-        if which == "last":
-            return later(ahead - 7)
-        ahead = ahead or 7
-        return later(ahead + 7 * (which == "next" and now.weekday() + ahead < 7))
-
-    days = "|".join(_DAYS)
-    words = re.sub(rf"\b(?:on |this )?((?:next|last|every|each) )?({days})\b(?!s)", weekday, words, flags=re.I)
-
-    def weekday_zh(found: re.Match[str]) -> str:
-        day = _DAYS_ZH.index(found[2].replace("天", "日"))
-        if found[1].startswith("每"):
-            return found[0]
-        if found[1].startswith(("上", "下")):
-            return later((7 if found[1][0] == "下" else -7) - now.weekday() + day)
+        day = _DAYS.index(found[1].lower()) if found[1] else _DAYS_ZH.index(found[2].replace("天", "日"))
         return later((day - now.weekday()) % 7 or 7)
 
-    return re.sub(r"(下个?|上个?|每个?|本|这个?|)(?:周|星期)([一二三四五六日天])", weekday_zh, words)
+    english = rf"\b(?<!next )(?<!last )(?<!every )(?<!each )(?:(?:on|this) )?\b({'|'.join(_DAYS)})\b"
+    return re.sub(rf"{english}|(?<![上下每个])本?(?:周|星期)([一二三四五六日天])", weekday, words, flags=re.I)
 
 
 def _said(messages: Sequence[Mapping[str, Any]], at: int, most: int, told: str) -> list[str]:
     """The user's own words in the newest `most` messages before the directive."""
-    if read := [words for words in texts_of(messages[at]) if words.startswith("<transcript>\n")]:
-        return [words for each in read for words in _TOLD.findall(each)]
-    found: list[str] = []
-    last = at if any(block is not None for block in _own(messages[at], told)) else at - 1
-    for message in messages[max(0, last - most + 1) : at + 1]:
-        if message.get("role") == "user":
-            found += [ATTACHED.sub(" ", words) for words in _own(message, told)]
-    return found
+    if given := [words for words in texts_of(messages[at]) if words.startswith("<transcript>\n")]:
+        return [words for each in given for words in _TOLD.findall(each)]
+    last = at if _own(messages[at], told) else at - 1
+    asked = [message for message in messages[max(0, last - most + 1) : at + 1] if message.get("role") == "user"]
+    return [ATTACHED.sub(" ", words) for message in asked for words in _own(message, told)]
 
 
 def _own(message: Mapping[str, Any], told: str) -> list[str]:
@@ -183,97 +165,55 @@ def _own(message: Mapping[str, Any], told: str) -> list[str]:
     ]
 
 
-
 # ---------------------------------------------------------------------- tidying
 
-_DATED: Final = re.compile(r"^- \[([^\]\n]*)\] (\S+) \((\d{4}-\d{2}-\d{2})\): (.*)$", re.M)
+_DATED: Final = re.compile(r"^- \[([^\]\n]*)\] (\S+) \((\d{4}-\d{2}-\d{2})\): ", re.M)
 _LINE: Final = re.compile(r"^ *(\d+)\t(.*)$", re.M)
 _MOST: Final = 60
 """Memories that are read; the list is newest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A memory as it was read: type and folder, path, day of the last write, the lines of its file, and its text."""
-
-    place: tuple[str, str]
-    path: str
-    day: str
-    lines: tuple[str, ...]
-    text: str
-
-
 def dreamed(body: Mapping[str, Any]) -> Reply:
-    """The next reply to an order to tidy memories."""
+    """The next reply to an order to tidy memories: read them, then delete exact duplicates and make dates absolute."""
     messages: Sequence[Mapping[str, Any]] = body["messages"]
     at, told = directive(messages)
     listed = _DATED.findall(told)[:_MOST]
-    rounds = _rounds(messages, at)
+    done = [step for step in _since(messages, at) if step.tool == "memory"]
     if not listed:
         return text("There are no memories to tidy.")
-    if not rounds:
-        wanted = [("memory", {"command": "view", "path": path}) for _, path, _, _ in listed]
+    if not done:
+        wanted = [("memory", {"command": "view", "path": path}) for _, path, _ in listed]
         return calls(wanted, say="Orient: what the memories say.")
-    if any(name == "memory" and given.get("command") != "view" for name, given, _, _ in rounds):
-        return text(_ended(rounds))
-    there: dict[tuple[tuple[str, str], str], Kept] = {}
+    if any(step.input.get("command") != "view" for step in done):
+        deleted = sum(step.input.get("command") == "delete" and not step.failed for step in done)
+        edits = [step for step in done if step.input.get("command") == "str_replace" and not step.failed]
+        changed = {step.input["path"] for step in edits}
+        failed = sum(step.failed for step in done)
+        return text(f"Changed {len(changed)}, deleted {deleted}." + f" {failed} calls were refused." * bool(failed))
+    seen = {str(step.input.get("path")): _LINE.findall(step.text) for step in done if not step.failed}
+    there: set[tuple[str, str, str]] = set()
     wanted = []
-    for row in listed:
-        memory = _read(row, rounds)
-        if memory is not None and memory.text and there.setdefault((memory.place, memory.text), memory) is not memory:
-            wanted.append(("memory", {"command": "delete", "path": memory.path}))
-        elif memory is not None:
-            wanted += [("memory", edit) for edit in _dates(memory)]
+    for kind, path, day in listed:
+        lines = [line for _, line in seen.get(path, [])]
+        ends = [number for number, line in enumerate(lines) if line.rstrip() == "---"]
+        said = "\n".join(lines[ends[1] + 1 :]).strip() if len(ends) > 1 and ends[0] == 0 else ""
+        same = (kind, path.rpartition("/")[0], said)
+        if said and same in there:
+            wanted.append(("memory", {"command": "delete", "path": path}))
+            continue
+        there.add(same)
+        for line in dict.fromkeys(lines):
+            if (dated := absolute(line, day)) != line and lines.count(line) == 1:
+                edit = {"command": "str_replace", "path": path, "old_str": line, "new_str": dated}
+                wanted.append(("memory", edit))
     if not wanted:
         return text("All is in order; nothing was changed.")
     return calls(wanted, say="Consolidate: of exact duplicates one stays, and dates become absolute.")
 
 
-def _dates(memory: Kept) -> list[dict[str, Any]]:
-    """The edits that make a memory's dates absolute, counted from the day it was written."""
-    found: list[dict[str, Any]] = []
-    for line in dict.fromkeys(memory.lines):
-        after = absolute(line, memory.day)
-        if after != line and memory.lines.count(line) == 1:
-            found.append({"command": "str_replace", "path": memory.path, "old_str": line, "new_str": after})
-    return found
-
-
-def _rounds(messages: Sequence[Mapping[str, Any]], at: int) -> list[tuple[str, Mapping[str, Any], str, bool]]:
-    """The calls since the order: tool, input, result, whether it failed."""
-    made: dict[str, tuple[str, Mapping[str, Any]]] = {}
-    found: list[tuple[str, Mapping[str, Any], str, bool]] = []
-    for message in messages[at + 1 :]:
-        for block in message.get("content") or []:
-            if not isinstance(block, Mapping):
-                continue
-            if block.get("type") == "tool_use":
-                made[str(block.get("id"))] = (str(block.get("name")), block.get("input") or {})
-            elif block.get("type") == "tool_result":
-                name, given = made.get(str(block.get("tool_use_id")), ("", {}))
-                found.append((name, given, flat(block.get("content")), bool(block.get("is_error"))))
-    return found
-
-
-def _read(row: tuple[str, str, str, str], rounds: Sequence[tuple[str, Mapping[str, Any], str, bool]]) -> Kept | None:
-    """A memory of the list with what was read of it; None when it was not readable."""
-    kind, path, day, _ = row
-    for name, given, result, failed in rounds:
-        if name == "memory" and given.get("command") == "view" and given.get("path") == path and not failed:
-            lines = tuple(line for _, line in _LINE.findall(result))
-            ends = [number for number, line in enumerate(lines) if line.rstrip() == "---"]
-            text = "\n".join(lines[ends[1] + 1 :]).strip() if len(ends) > 1 and ends[0] == 0 else ""
-            return Kept((kind, path.rpartition("/")[0]), path, day, lines, text)
-    return None
-
-
-def _ended(rounds: Sequence[tuple[str, Mapping[str, Any], str, bool]]) -> str:
-    """What was done, in a sentence."""
-    done = [given for name, given, _, failed in rounds if name == "memory" and not failed]
-    deleted = sum(given.get("command") == "delete" for given in done)
-    changed = len({given.get("path") for given in done if given.get("command") in ("insert", "str_replace")})
-    failed = sum(failed for name, _, _, failed in rounds if name == "memory")
-    return f"Changed {changed}, deleted {deleted}." + (f" {failed} calls were refused." if failed else "")
+def _since(messages: Sequence[Mapping[str, Any]], at: int) -> tuple[Step, ...]:
+    """The calls since the order, with their results."""
+    return read({"messages": messages[at:]}).turn.steps
 
 
 # ---------------------------------------------------------------------- choosing and checking
@@ -302,9 +242,7 @@ _HOW: Final = re.compile(r"\b(?:how to|usage|guide|manual|tutorial)\b|用法", r
 
 def asked(body: Mapping[str, Any]) -> str:
     """The directive to choose among memories in a request body; "" when it is another request."""
-    messages = body.get("messages") or []
-    texts = texts_of(messages[-1]) if messages else []
-    return next((text for text in texts if _parts(text)), "")
+    return next((text for text in last_texts(body) if _parts(text)), "")
 
 
 def _parts(text: str) -> tuple[str, str, str] | None:
@@ -323,35 +261,24 @@ def _parts(text: str) -> tuple[str, str, str] | None:
 
 def selected(directive: str) -> str:
     """The answer to the directive: JSON in the format that it asks for."""
-    parts = _parts(directive)
-    if parts is None:
-        return json.dumps({"memories": []})
-    tools, listed, request = parts
+    tools, listed, request = _parts(directive) or ("", "", "")
     wanted = _stems(request)
     most = int(said[1]) if (said := _MOST_CHOSEN.search(directive)) else 5
-    in_use = {tool.strip() for tool in tools.split(",")}
-    found: list[tuple[int, int, str, list[str]]] = []
-    for place, line in enumerate(listed.splitlines()):
-        match = _CHOICE.fullmatch(line)
-        if match is None:
-            continue
-        _, name, _, told = match.groups()
+    in_use = [tool.strip() for tool in tools.split(",") if tool.strip()]
+    found: list[tuple[int, str, list[str]]] = []
+    for match in filter(None, map(_CHOICE.fullmatch, listed.splitlines())):
+        name, told = match[2], match[4]
         shared = sorted(wanted & _stems(f"{name.rpartition('/')[2].removesuffix('.md')} {told}"))
-        usage = _HOW.search(told) and not _WARNS.search(told) and any(tool and tool in told for tool in in_use)
-        if shared and not usage:
-            found.append((-len(shared), place, name, shared))
-    best = sorted(found)[:most]
-    return json.dumps(
-        {"memories": [{"file": name, "why": f"about {', '.join(shared[:4])}"} for _, _, name, shared in best]},
-        ensure_ascii=False,
-    )
+        usage = _HOW.search(told) and not _WARNS.search(told) and any(tool in told for tool in in_use)
+        found += [(-len(shared), name, shared)] if shared and not usage else []
+    best = sorted(found, key=lambda each: each[0])[:most]
+    memories = [{"file": name, "why": f"about {', '.join(shared[:4])}"} for _, name, shared in best]
+    return json.dumps({"memories": memories}, ensure_ascii=False)
 
 
 def check_asked(body: Mapping[str, Any]) -> str:
     """The directive to check a memory in a request body; "" when it is another request."""
-    messages = body.get("messages") or []
-    texts = texts_of(messages[-1]) if messages else []
-    return next((text for text in texts if _CHECK.search(text)), "")
+    return next((text for text in last_texts(body) if _CHECK.search(text)), "")
 
 
 def checked(directive: str) -> str:

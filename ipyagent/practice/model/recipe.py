@@ -236,11 +236,3 @@ def how_built(conversation: Conversation, name: str) -> str:
             parts.append(code)
             needed = (needed - made) | _free(code)
     return "\n".join(reversed(list(dict.fromkeys(parts))))
-
-
-def word_set(text: str) -> set[str]:
-    """Words of at least three letters, and pairs of Chinese characters."""
-    found = {word.lower() for word in re.findall(r"[A-Za-z]{3,}", text)}
-    for run in re.findall(r"[\u3400-\u9fff]{2,}", text):
-        found |= {run[at : at + 2] for at in range(len(run) - 1)}
-    return found - {"the", "and", "for", "that", "with", "about", "what", "you", "use", "our", "are"}

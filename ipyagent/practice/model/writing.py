@@ -20,13 +20,14 @@ from ipyagent.practice.model.conversation import (
     Conversation,
     Step,
     Turn,
+    cut,
     directive,
     earlier,
-    flat,
     is_ours,
     notes_asked,
     read,
     request_in,
+    texts_of,
     words,
 )
 from ipyagent.practice.model.recipe import assigned, error
@@ -45,47 +46,41 @@ _FIGURES: Final = re.compile(r"\d[\d.,]*|[“\"'`][^“”\"'`]{1,40}[”\"'`]|\
 _CAPS: Final = (400, 280, 200, 140, 100, 75, 55)
 
 
-def cut(text: str, most: int) -> str:
-    """The text in one line of at most `most` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
-
-
 def squeezed(text: str, most: int) -> str:
     """The piece of at most `most` characters that tells most: around codes, else around figures, else the beginning."""
     line = " ".join(text.split())
-    found = next((found for rule in (_CODES, _FIGURES) if (found := [*rule.finditer(line)])), None)
-    if len(line) <= most or found is None:
+    found = [*_CODES.finditer(line)] or [*_FIGURES.finditer(line)]
+    if len(line) <= most or not found:
         return cut(line, most)
     room = most - 2
-
-    def begin_at(match: re.Match[str]) -> int:
-        return max(0, min(match.start() - room // 2, len(line) - room))
 
     def tells(at: int) -> int:
         return sum(len(match[0]) for match in found if at <= match.start() and match.end() <= at + room)
 
-    begin = max(map(begin_at, found), key=tells)
-    piece = line[begin : begin + room]
-    return ("…" if begin else "") + piece.strip() + ("…" if begin + room < len(line) else "")
+    begin = max((max(0, min(match.start() - room // 2, len(line) - room)) for match in found), key=tells)
+    return "…" * bool(begin) + line[begin : begin + room].strip() + "…" * (begin + room < len(line))
 
 
 def fit(lines: Sequence[str], tokens: int, short: Callable[[str, int], str] = cut) -> str:
     """The lines as a list, each as long as the room allows, shortened by `short`; when there are too many, those that
     tell most, newest first."""
-    lead = "- "
     for most in _CAPS:
-        shown = [lead + short(line, most) for line in lines]
+        shown = [f"- {short(line, most)}" for line in lines]
         if count_text("\n".join(shown)) <= tokens:
             return "\n".join(shown)
-    room, kept = tokens - 12, set[int]()
-    for at in telling(lines):
-        cost = count_text(lead + short(lines[at], _CAPS[-1])) + 1
-        if cost <= room:
-            room -= cost
+    kept = _kept([count_text(line) + 1 for line in shown], telling(lines), tokens - 12)
+    more = f"- … {len(lines) - len(kept)} more"
+    return "\n".join([*(shown[at] for at in sorted(kept)), more]) if kept else ""
+
+
+def _kept(costs: Sequence[int], order: Iterable[int], room: float) -> set[int]:
+    """The places, taken in this order, of what fits."""
+    kept = set[int]()
+    for at in order:
+        if costs[at] <= room:
+            room -= costs[at]
             kept.add(at)
-    shown = [lead + short(lines[at], _CAPS[-1]) for at in sorted(kept)]
-    return "\n".join([*shown, f"{lead}… {len(lines) - len(kept)} more"]) if kept else ""
+    return kept
 
 
 def telling(lines: Sequence[str]) -> list[int]:
@@ -93,18 +88,15 @@ def telling(lines: Sequence[str]) -> list[int]:
     before those that do, the newer of equals first."""
     codes = [frozenset(_CODES.findall(line)) for line in lines]
     said = Counter(code for found in codes for code in found)
-    rank = [
-        (not found, not _FIGURES.search(line), min((said[code] for code in found), default=0) > 1)
-        for line, found in zip(lines, codes, strict=True)
-    ]
+    rank = [(not found, not _FIGURES.search(line), min((said[code] for code in found), default=0) > 1)
+            for line, found in zip(lines, codes, strict=True)]  # fmt: skip
     return sorted(range(len(lines)), key=lambda at: (rank[at], -at))
 
 
 def gist(said: str, most: int = 300) -> str:
     """What an answer says: its first line, and lines with figures."""
     lines = [line.strip() for line in said.splitlines() if line.strip() and not MARK.search(line)]
-    figures = [line for line in lines[1:] if re.search(r"\d", line)]
-    return cut("; ".join([*lines[:1], *figures]), most)
+    return cut("; ".join([*lines[:1], *(line for line in lines[1:] if re.search(r"\d", line))]), most)
 
 
 def result_line(step: Step, most: int = 200) -> str:
@@ -153,7 +145,7 @@ class Material:
             for name in sorted(assigned(code)):
                 line = next((line for line in code.splitlines() if re.match(rf"{name}\b.*=", line)), "")
                 made.pop(name, None)
-                made[name] = f"`{name}`: `{cut(line, 120)}`" if line else f"`{name}`"
+                made[name] = f"`{name}`" + f": `{cut(line, 120)}`" * bool(line)
         return list(made.values())
 
     def errors(self) -> list[str]:
@@ -162,9 +154,8 @@ class Material:
         for at, step in enumerate(self.steps):
             if step.failed:
                 mended = next((s for s in self.steps[at + 1 :] if s.tool == step.tool and not s.failed), None)
-                what = ": ".join(filter(None, error(step.text)))
                 how = f"; then it went with `{cut(mended.code or str(dict(mended.input)), 90)}`" if mended else ""
-                found.append(cut(what, 240) + how)
+                found.append(cut(": ".join(filter(None, error(step.text))), 240) + how)
         return found
 
     def solved(self) -> list[str]:
@@ -178,29 +169,25 @@ class Material:
 
 def material(body: Mapping[str, Any], first: str = "", last: str = "") -> Material:
     """The matter of a body, without a directive at its end; `first` and `last` begin the part that is meant."""
-    messages = list(body.get("messages") or [])
+    messages = [{**message, "content": _blocks(message)} for message in body.get("messages") or []]
     at, told = directive(messages)
     if at >= 0:
-        rest = [block for block in _blocks(messages[at]) if block.get("text") != told]
+        rest = [block for block in messages[at]["content"] if block.get("text") != told]
         messages = [*messages[:at], *([{**messages[at], "content": rest}] if rest else [])]
     messages = _part(messages, first, last)
     requests: list[str] = []
     old: dict[int, tuple[str, ...]] = {}
     for message in messages:
-        for block in _blocks(message):
-            kind = block.get("type")
-            text = str(block.get("text") or "") if kind == "text" else ""
-            former = str(block.get("content") or "") if kind == "compaction" else earlier(text)
+        for block in message["content"]:
+            text = str(block.get("text") or "") if block.get("type") == "text" else ""
+            former = str(block.get("content") or "") if block.get("type") == "compaction" else earlier(text)
+            aside = (WRAPPED.fullmatch(text) and words(text) == text) or is_ours(text)
             if former:
                 requests.clear()
                 old = _sections(former)
-            elif message.get("role") == "user" and text.strip() and not _is_aside(text):
+            elif message.get("role") == "user" and text.strip() and not aside:
                 requests += [said] if (said := words(text)) not in requests[-1:] else []
     return Material(read({**body, "messages": messages}), tuple(requests), old)
-
-
-def _is_aside(text: str) -> bool:
-    return (bool(WRAPPED.fullmatch(text)) and words(text) == text) or is_ours(text)
 
 
 def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -208,13 +195,13 @@ def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
 
 
-def _part(messages: list[Mapping[str, Any]], first: str, last: str) -> list[Mapping[str, Any]]:
-    def begins(message: Mapping[str, Any], words: str) -> bool:
-        return any(cut(flat([b]), 10_000).startswith(words) for b in _blocks(message) if b.get("type") == "text")
+def _part(messages: list[dict[str, Any]], first: str, last: str) -> list[dict[str, Any]]:
+    def begins(words: str) -> list[int]:
+        return [at for at, message in enumerate(messages)
+                if words and any(cut(text, 10_000).startswith(words) for text in texts_of(message))]  # fmt: skip
 
-    start = next((i for i, message in enumerate(messages) if first and begins(message, first)), 0)
-    end = next((i for i in range(len(messages) - 1, -1, -1) if last and begins(messages[i], last)), len(messages) - 1)
-    return messages[start : end + 1] or messages
+    start, end = begins(first)[:1] or [0], begins(last)[-1:] or [len(messages) - 1]
+    return messages[start[0] : end[0] + 1] or messages
 
 
 def _sections(summary: str) -> dict[int, tuple[str, ...]]:
@@ -292,33 +279,31 @@ def sections(found: Material, most: int = MOST) -> str:
 
 
 def _size(found: Material) -> int:
+    """Tokens of the conversation, and of what a former summary says."""
     turns = found.conversation.turns
-    words = sum(count_text(turn.asked) + count_text(turn.said) + sum(map(count_text, turn.extras)) for turn in turns)
-    former = sum(count_text(line) for lines in found.old.values() for line in lines)
-    return words + former + sum(count_json(dict(step.input)) + count_text(step.text) for step in found.steps)
+    texts = [each for turn in turns for each in (turn.asked, turn.said, *turn.extras)]
+    texts += [line for lines in found.old.values() for line in lines] + [step.text for step in found.steps]
+    return sum(map(count_text, texts)) + sum(count_json(dict(step.input)) for step in found.steps)
 
 
 def _concepts(found: Material) -> list[str]:
     """Columns and tables that code names, and packages it imports."""
     codes = "\n".join(found.codes)
     packages = sorted(set(re.findall(r"^(?:import|from) ([A-Za-z_]\w*)", codes, re.M)))
-    columns = list(dict.fromkeys(re.findall(r"\[[\"']([^\"'\n]{1,40})[\"']\]", codes)))
-    return [
-        *([f"Packages: {', '.join(packages)}"] if packages else []),
-        *([f"Columns: {', '.join(columns[:30])}"] if columns else []),
-    ]
+    columns = list(dict.fromkeys(re.findall(r"\[[\"']([^\"'\n]{1,40})[\"']\]", codes)))[:30]
+    told = {"Packages": packages, "Columns": columns}
+    return [f"{what}: {', '.join(names)}" for what, names in told.items() if names]
 
 
 def _code(found: Material, room: int) -> str:
     """The newest code that fits, whole pieces only."""
     kept: list[str] = []
     for code in reversed(found.codes):
-        cost = count_text(code) + 6
-        if cost > room:
+        room -= count_text(code) + 6
+        if room < 0:
             break
-        room -= cost
-        kept.append(code)
-    return "```python\n" + "\n\n".join(reversed(kept)) + "\n```" if kept else ""
+        kept.insert(0, code)
+    return "```python\n" + "\n\n".join(kept) + "\n```" if kept else ""
 
 
 _NOTES: Final = re.compile(r"<notes>\n(.*)\n</notes>", re.S)
@@ -384,28 +369,23 @@ def _whole(notes: str, messages: Sequence[Mapping[str, Any]]) -> str:
 def _for_heading(heading: str, found: Material) -> list[str]:
     """What the conversation has for a section, oldest first."""
     title = heading.lower()
-    newest, requests = found.newest, found.requests
+    newest, requests, errors = found.newest, found.requests, found.errors()
     if "title" in title:
-        return [cut(requests[0], 60)] if requests else []
+        return [cut(each, 60) for each in requests[:1]]
     if "current" in title:
         doing = gist(newest.said) if newest.said else "not finished: " + "; ".join(map(result_line, newest.steps[-1:]))
         return [f"Newest request: “{cut(newest.asked, 200)}”: {doing}"] if newest.asked else []
-    if "task" in title:
-        return [f"“{squeezed(each, 100)}”" for each in requests]
-    if "files" in title:
-        return [*(f"`{each}`" for each in found.files()), *found.variables()]
-    if "workflow" in title:
-        return [f"`{cut(code, 100)}`" for code in found.codes]
-    if "error" in title:
-        return found.errors()
-    if "data" in title:
-        return [line for step in found.steps if not step.failed for line in _figures(step)]
-    if "learn" in title:
-        mended = [error for error in found.errors() if "; then it went with" in error]
-        return [f"After {error.split(';')[0]}, it{error.split('; then it')[1]}" for error in mended]
-    if "result" in title:
-        return [squeezed(each, 80) for each in found.solved()]
-    return list(map(_logged, found.turns))
+    mended = [told.split("; then it") for told in errors if "; then it went with" in told]
+    sections: dict[str, Callable[[], list[str]]] = {
+        "task": lambda: [f"“{squeezed(each, 100)}”" for each in requests],
+        "files": lambda: [*(f"`{each}`" for each in found.files()), *found.variables()],
+        "workflow": lambda: [f"`{cut(code, 100)}`" for code in found.codes],
+        "error": lambda: errors,
+        "data": lambda: [line for step in found.steps if not step.failed for line in _figures(step)],
+        "learn": lambda: [f"After {told[0].split(';')[0]}, it{told[-1]}" for told in mended],
+        "result": lambda: [squeezed(each, 80) for each in found.solved()],
+    }
+    return next((lines for name, lines in sections.items() if name in title), lambda: list(map(_logged, found.turns)))()
 
 
 def _figures(step: Step) -> list[str]:
@@ -421,14 +401,12 @@ def _logged(turn: Turn) -> str:
 
 def _news(found: Material, notes: str) -> Material:
     """What came after the turns that the worklog ends with; everything when they are not there."""
-    logs = (old.strip().splitlines() for heading, _, old in _HEADING.findall(notes) if _is_log(heading))
-    log: list[str] = next(logs, [])
-    turns = found.turns
-    shown = [f"- {_logged(turn)}" for turn in turns]
+    log = next((old.strip().splitlines() for heading, _, old in _HEADING.findall(notes) if _is_log(heading)), [])
+    shown = [f"- {_logged(turn)}" for turn in found.turns]
     for count in range(min(_LAST, len(log)), 0, -1):
         for at in range(len(shown), count - 1, -1):
             if shown[at - count : at] == log[-count:]:
-                later = turns[at:]
+                later = found.turns[at:]
                 requests = found.requests[len(found.requests) - len(later) :]
                 return replace(found, conversation=replace(found.conversation, turns=later), requests=requests)
     return found
@@ -447,21 +425,14 @@ def _changes(heading: str, old: Sequence[str], new: Sequence[str], limit: int) -
         return (set(), []) if list(old) == list(new) or not new else (set(range(len(old))), list(new))
     lines = [f"- {each}" for each in new]
     come = lines if _is_log(heading) else [line for line in dict.fromkeys(lines) if line not in old]
-    if not come:
-        return set(), []
     every = [*old, *come]
     costs = [count_text(line) + 1 + limit * line.startswith("[… cut") for line in every]
-    if sum(costs) <= limit:
+    if not come or sum(costs) <= limit:
         return set(), come
-    room, kept = _KEPT * limit, set[int]()
-    newest = range(len(every) - 1, -1, -1)
-    for at in newest if _is_log(heading) else telling([line.removeprefix("- ").strip("“”") for line in every]):
-        if costs[at] <= room:
-            room -= costs[at]
-            kept.add(at)
-    return {at for at in range(len(old)) if at not in kept}, [
-        line for at, line in enumerate(come, len(old)) if at in kept
-    ]
+    plain = [line.removeprefix("- ").strip("“”") for line in every]
+    kept = _kept(costs, reversed(range(len(every))) if _is_log(heading) else telling(plain), _KEPT * limit)
+    gone = set(range(len(old))) - kept
+    return gone, [line for at, line in enumerate(come, len(old)) if at in kept]
 
 
 def _quoted(notes: str, top: str, old: Sequence[str], gone: Set[int], new: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -479,11 +450,7 @@ def _quoted(notes: str, top: str, old: Sequence[str], gone: Set[int], new: Seque
         if run and notes.count("\n".join([above, *run])) == 1:
             yield "\n".join([above, *run]), above
         above, run = line or "", []
+    ends = ["\n".join([top, *stay][-count:]) for count in range(1, len(stay) + 2)]
     if new:
-        count = next(n for n in range(1, len(stay) + 2) if notes.count(_end(top, stay, n)) == 1 or n > len(stay))
-        yield _end(top, stay, count), "\n".join([_end(top, stay, count), *new])
-
-
-def _end(top: str, lines: Sequence[str], count: int) -> str:
-    """The last lines; with what stands above when there are not so many."""
-    return "\n".join([*([top] if count > len(lines) else []), *lines[-count:]])
+        end = next((end for end in ends if notes.count(end) == 1), ends[-1])
+        yield end, "\n".join([end, *new])

@@ -198,7 +198,7 @@ def _compiled(pattern: str) -> Iterator[re.Pattern[str]]:
 _COMPILED: Final = [(form, [found for pattern in form.patterns for found in _compiled(pattern)]) for form in FORMS]
 _POLITE: Final = re.compile(
     r"^(?:(?:hi|hello|hey|ok|okay|thanks|so|well|please|now|also|next|then)\b[,.! ]*|(?:could|can|would) you(?: please)?"
-    r" |i(?:'d| would) like(?: you)? to (?:see |know )?|i want(?: you)? to (?:see |know )?|let's |help me )+"
+    r" |i(?:'d like| would like| want)(?: you)? to (?:see |know )?|let's |help me )+"
     r"|^(?:请问|请你|请|麻烦你?|帮我|帮忙|给我|我想要?|我要)+",
     re.I,
 )

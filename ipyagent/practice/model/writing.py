@@ -401,7 +401,7 @@ def _logged(turn: Turn) -> str:
 
 def _news(found: Material, notes: str) -> Material:
     """What came after the turns that the worklog ends with; everything when they are not there."""
-    log = next((old.strip().splitlines() for heading, _, old in _HEADING.findall(notes) if _is_log(heading)), [])
+    log: list[str] = next((old.strip().splitlines() for heading, _, old in _HEADING.findall(notes) if _is_log(heading)), [])
     shown = [f"- {_logged(turn)}" for turn in found.turns]
     for count in range(min(_LAST, len(log)), 0, -1):
         for at in range(len(shown), count - 1, -1):

@@ -95,3 +95,8 @@ def test_a_sub_agent_whose_step_failed_is_said_to_have_failed_with_the_reason() 
     assert "2 sub-agents have answered, 1 failed:" in said
     assert "failed: That failed: `FileNotFoundError: a.csv`." in said
     assert "failed: **3**" not in said
+
+
+def test_a_sub_agent_that_is_asked_to_end_ends() -> None:
+    end = '<message from="parent" kind="shutdown_request">\nPlease end.\n</message>'
+    assert [block["type"] for block in answer(body("Load a.csv", end)).content] == ["text"]

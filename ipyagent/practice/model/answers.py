@@ -126,22 +126,9 @@ def _amount(asked: Asked, usual: int) -> int:
     return count
 
 
-def rows(asked: Asked) -> Work:
-    """The first or the last rows."""
-    task, count = asked.task, _amount(asked, 5)
-    last = (asked.slots.get("end") or "").lower() in ("last", "tail", "后", "最后")
-
-    def tell(found: list[Rows], place: str) -> str:
-        head, *body = found[0]
-        which, number = task.say("last" if last else "first", "最后" if last else "前"), many(len(body), "row")
-        said = task.say(f"The {which} {number} of {place}:", f"{place} 的{which} {len(body)} 行：")
-        return f"{said}\n\n" + markdown(task, head, body)
-
-    return Work(lambda source: f"print({source}.{'tail' if last else 'head'}({count}).to_csv())", tell, "A few rows.")
-
-
 def count(asked: Asked) -> Work:
-    """How many rows there are."""
+    """How many rows there are, or how many by the values of one or more columns."""
+    task, groups = asked.task, asked.columns("groups")
     noun, name = asked.slots.get("noun") or "rows", asked.table.name.casefold()
     of_rows = re.fullmatch(r"rows?|records?|entries|observations?|lines?|行|条|条记录|行数据", noun, re.I)
     if not of_rows and name not in (noun.casefold(), plain(noun).casefold()):
@@ -149,42 +136,14 @@ def count(asked: Asked) -> Work:
                      "“how many rows per COLUMN”.", f"我可以数行，不能数“{noun}”：有多少行？每个 COLUMN 有多少行？")
 
     def tell(found: list[Rows], place: str) -> str:
-        number = int(found[0][0][0])
-        return asked.task.say(f"{many(f'**{number}**', 'row')} in {place}.", f"{place} 有 **{number}** 行。")
-
-    return Work(lambda source: f"print(len({source}))", tell, "The number of rows.")
-
-
-def distinct(asked: Asked) -> Work:
-    """How many different values a column has, and which."""
-    column = asked.column("column")
-
-    def tell(found: list[Rows], place: str) -> str:
-        number, values = int(found[0][0][0]), [row[0] for row in found[1]] if len(found) > 1 else []
-        listed = ", ".join(values) + (f", … ({number - len(values)})" if number > len(values) else "")
-        told = many(f"**{number}**", "different value")
-        return asked.task.say(f"`{column}` in {place} has {told}, missing ones left out: {listed}.",
-                              f"{place} 的 `{column}` 有 **{number}** 种取值（不计缺失）：{listed}。")  # fmt: skip
-
-    def code(source: str) -> str:
-        part = f"{source}[{literal(column)}]"
-        values = f"{part}.dropna().drop_duplicates().head({MOST}).to_csv(index=False, header=False)"
-        return f"print({part}.nunique())\nprint()\nprint({values})"
-
-    return Work(code, tell, f"The different values of {column}.")
-
-
-def counts(asked: Asked) -> Work:
-    """Rows by the values of one or more columns."""
-    task, groups = asked.task, asked.columns("groups")
-    count(asked)  # the noun is rows, or the table
-
-    def tell(found: list[Rows], place: str) -> str:
+        if not groups:
+            number = found[0][0][0]
+            return task.say(f"{many(f'**{number}**', 'row')} in {place}.", f"{place} 有 **{number}** 行。")
         said = task.say(f"Rows of {place} by {_ticks(groups)}:", f"{place} 按 {_ticks(groups)} 的行数：")
         return f"{said}\n\n" + markdown(task, [*groups, task.say("rows", "行数")], found[0][1:], 1)
 
-    part = f"[{_one(groups)}].value_counts(dropna=False).to_csv(na_rep={_none(task)})"
-    return Work(lambda source: f"print({source}{part})", tell, f"Rows by {', '.join(map(str, groups))}.")
+    part = f"[{_one(groups)}].value_counts(dropna=False).to_csv(na_rep={_none(task)})" if groups else ".shape[0]"
+    return Work(lambda source: f"print({source}{part})", tell, "The number of rows.")
 
 
 def statistic(asked: Asked) -> Work:
@@ -263,92 +222,64 @@ def _extremes(task: Task, body: Rows) -> str:
                     f"：最高 {most}（{high}），最低 {least}（{low}）")  # fmt: skip
 
 
-def top(asked: Asked) -> Work:
-    """The rows with the largest or the smallest values; as many more as are tied with the last."""
-    task, amount = asked.task, _amount(asked, 1)
-    column = asked.table.numeric(asked.column("column"), flags=False)
-    small = re.fullmatch(r"bottom|lowest|smallest|最小|最低", asked.slots["end"], re.I) is not None
+def rows(asked: Asked) -> Work:
+    """The first or the last rows, or those with the largest or the smallest values: as many more as are tied."""
+    task, end = asked.task, (asked.slots.get("end") or "first").lower()
+    ranked = asked.table.numeric(asked.column("column"), flags=False) if asked.slots.get("column") else None
+    amount = _amount(asked, 5 if ranked is None else 1)
+    back = re.fullmatch(r"bottom|lowest|smallest|最小|最低|last|tail|后|最后", end) is not None
+    words = (("first", "前"), ("last", "最后")) if ranked is None else (("largest", "最大"), ("smallest", "最小"))
+    call = f"{'tail' if back else 'head'}({amount})"
+    if ranked is not None:
+        call = f'{"nsmallest" if back else "nlargest"}({amount}, {literal(ranked)}, keep="all")'
 
     def tell(found: list[Rows], place: str) -> str:
         head, *body = found[0]
-        which = task.say("smallest" if small else "largest", "最小" if small else "最大")
+        which, by = task.say(*words[back]), "" if ranked is None else f" `{ranked}`"
         tied = task.say("; equal values are all shown", "；并列的都列出") if len(body) > amount else ""
-        said = task.say(f"The {many(amount, 'row')} of {place} with the {which} `{column}`{tied}:",
-                        f"{place} 中 `{column}` {which}的 {amount} 行{tied}：")  # fmt: skip
+        said = task.say(f"The {many(len(body), 'row')} of {place} with the {which}{by}{tied}:" if by else
+                        f"The {which} {many(len(body), 'row')} of {place}:",
+                        f"{place} 中{by} {which}的 {len(body)} 行{tied}：")  # fmt: skip
         return f"{said}\n\n" + markdown(task, head, body)
 
-    call = f'{"nsmallest" if small else "nlargest"}({amount}, {literal(column)}, keep="all").to_csv()'
-    return Work(lambda source: f"print({source}.{call})", tell, f"Rows by {column}.")
-
-
-def _two(asked: Asked) -> tuple[Column, Column]:
-    one, other = asked.table.numeric(asked.column("column"), flags=False), asked.column("other")
-    if one == other:
-        raise Cannot("Name two different columns.", "请写出两个不同的列。", near=True)
-    return one, other
-
-
-def _pair(source: str, one: Column, other: Column) -> str:
-    return (f"print({source}[{literal(one)}].corr({source}[{literal(other)}]), "
-            f'len({source}[{_list([one, other])}].dropna()), sep=",")')  # fmt: skip
-
-
-def correlation(asked: Asked) -> Work:
-    """Pearson's r of two columns, and the rows that have both."""
-    one, other = _two(asked)
-    asked.table.numeric(other, flags=False)
-
-    def tell(found: list[Rows], place: str) -> str:
-        r, n = found[0][0]
-        told = f"r = **{figure(r)}**; n = {n}"
-        return asked.task.say(f"Pearson correlation of `{one}` and `{other}` in {place}: {told} (rows with both).",
-                              f"{place} 中 `{one}` 与 `{other}` 的皮尔逊相关系数：{told} 行。")  # fmt: skip
-
-    return Work(lambda source: _pair(source, one, other), tell, f"{one} with {other}.")
+    return Work(lambda source: f"print({source}.{call}.to_csv())", tell, "A few rows.")
 
 
 def plot(asked: Asked) -> Work:
     """A scatter plot of two columns of numbers, a box for each group, a line over dates, or a histogram."""
-    task, table = asked.task, asked.table
-    if not asked.slots.get("other"):
-        column = table.numeric(asked.column("column"), flags=False)
-        name = literal(column)
-        drawn = f".plot.hist(column={name}, bins=30, xlabel={literal(str(column))})\nprint("
-        return Work(
-            lambda source: f"{source}{drawn}{source}[{name}].count())",
-            lambda found, place: task.say(f"Histogram of `{column}` in {place}: {many(found[0][0][0], 'value')}.",
-                                          f"{place} 中 `{column}` 的直方图：{found[0][0][0]} 个值。"),
-            f"How {column} is distributed.",
-        )  # fmt: skip
-    y, x = _two(asked)
-    if table.kind(x).startswith("datetime"):
-        return Work(
-            lambda source: f"{source}.sort_values({literal(x)}).plot(x={literal(x)}, y={literal(y)})\n"
-                           f"print(len({source}[{_list([x, y])}].dropna()))",
-            lambda found, place: task.say(f"Line of `{y}` over `{x}` from {place}; n = {found[0][0][0]}.",
-                                          f"{place} 的折线图：`{y}` 随 `{x}`；n = {found[0][0][0]}。"),
-            f"{y} over {x}.",
-        )  # fmt: skip
-    if table.counts(x):
+    task, table, y = asked.task, asked.table, asked.table.numeric(asked.column("column"), flags=False)
+    x = asked.column("other") if asked.slots.get("other") else y
+    if x == y and asked.slots.get("other"):
+        raise Cannot("Name two different columns.", "请写出两个不同的列。", near=True)
+    down, across, label = literal(y), literal(x), literal(str(y))
+    kind, draw, measure = "histogram 直方图", f".plot.hist(column={down}, bins=30, xlabel={label})", f"[{down}].count()"
+    if x != y:
+        kind, draw = "box plot 箱线图", f".boxplot(column={down}, by={across}, rot=45)"
+        measure = f".groupby({across}, observed=True)[{down}].median().to_csv()"
+        if table.counts(x):
+            kind, draw = "scatter plot 散点图", f".plot.scatter(x={across}, y={down})"
+        elif table.kind(x).startswith("datetime"):
+            kind, draw = "line 折线图", f".sort_values({across}).plot(x={across}, y={down})"
 
-        def scatter(found: list[Rows], place: str) -> str:
-            r, n = found[0][0]
-            told = f"r = {f'{float(r):.2f}' if r else 'nan'}; n = {n}"
-            return task.say(f"Scatter plot of `{y}` against `{x}` from {place}: {told}.",
-                            f"{place} 的散点图：`{y}` 对 `{x}`：{told}。")  # fmt: skip
+    def code(source: str) -> str:
+        both = f"len({source}[{_list([x, y])}].dropna())"
+        told = f"{source}{measure}"
+        if kind.startswith(("scatter", "line")):
+            told = f'{source}[{down}].corr({source}[{across}]), {both}, sep=","' if kind[0] == "s" else both
+        return f"{source}{draw}\nprint({told})"
 
-        drawn = f".plot.scatter(x={literal(x)}, y={literal(y)})\n"
-        return Work(lambda source: source + drawn + _pair(source, x, y), scatter, f"{y} against {x}.")
+    def tell(found: list[Rows], place: str) -> str:
+        english, _, chinese = kind.rpartition(" ")
+        of = task.say(f"`{y}`" + f" by `{x}`" * (x != y), f"`{y}`" + f" 对 `{x}`" * (x != y))
+        said = task.say(f"The {english} of {of} from {place}", f"{place} 的{chinese}：{of}")
+        if kind[0] == "b":
+            medians = [row for row in found[0][1:] if len(row) == 2 and re.fullmatch(r"(?:-?[\d.]+(?:e\S+)?)?", row[1])]
+            shown = markdown(task, [x, task.say("median", "中位数")], medians, 1)
+            return f"{said}{task.say('; medians:', '；中位数：')}\n\n{shown}"
+        r = f"r = {float(found[0][0][0] or 'nan'):.2f}; " if kind[0] == "s" else ""
+        return f"{said}: {r}n = {int(found[0][0][-1])}."
 
-    def box(found: list[Rows], place: str) -> str:
-        said = task.say(f"Box plot of `{y}` by `{x}` from {place}; medians:",
-                        f"{place} 的箱线图：`{y}` 按 `{x}`；中位数：")  # fmt: skip
-        medians = [row for row in found[0][1:] if len(row) == 2 and re.fullmatch(r"(?:-?[\d.]+(?:e\S+)?)?", row[1])]
-        return f"{said}\n\n" + markdown(task, [x, task.say("median", "中位数")], medians, 1)
-
-    return Work(lambda source: f"{source}.boxplot(column={literal(y)}, by={literal(x)}, rot=45)\n"
-                f"print({source}.groupby({literal(x)}, observed=True)[{literal(y)}].median().to_csv())",
-                box, f"A box of {y} for each {x}.")  # fmt: skip
+    return Work(code, tell, f"{y}, drawn.")
 
 
 _UNITS: Final = re.compile(r"\bunits on (?:their|the|its) axes\b")
@@ -362,6 +293,5 @@ def _with_unit(column: str) -> str:
 
 
 BUILDERS: Final[Mapping[str, Callable[[Asked], Work]]] = {
-    "profile": profile, "missing": missing, "rows": rows, "count": count, "distinct": distinct, "counts": counts,
-    "statistic": statistic, "top": top, "correlation": correlation, "plot": plot,
+    "profile": profile, "missing": missing, "rows": rows, "count": count, "statistic": statistic, "plot": plot,
 }  # fmt: skip

@@ -31,9 +31,9 @@ _OURS: Final = re.compile(
 )
 _AGAIN: Final = re.compile(r"\s*<request>\n(.*)\n</request>\nThis is the user's newest request[^\n]*+\s*+", re.S)
 _QUOTED: Final = "The last request was: “"
-_TWO: Final = re.compile(r"Two orders follow[^\n]*+\n")
-_UPDATE: Final = re.compile(r"<update-notes file=\"([^\"\n]+)\">\n")
-_BETWEEN: Final = re.compile(r"\n</update-notes>\s*+<extract-memories>\n")
+_TWO: Final = re.compile(r"\s*+Two orders follow[^\n]*+\n")
+_UPDATE: Final = re.compile(r"\s*+<update-notes file=\"([^\"\n]+)\">\n")
+_UPDATED: Final = "\n</update-notes>"
 
 
 def cut(text: str, most: int) -> str:
@@ -48,16 +48,13 @@ def earlier(text: str) -> str:
 
 
 def _earlier(text: str) -> str | None:
-    found = _EARLIER.match(text)
-    if found is None:
+    """What stands in the last `<summary>` or `<notes>` of such a block; None for other blocks."""
+    if (found := _EARLIER.match(text)) is None:
         return None
-    last, inside = -1, None
-    for tag in ("summary", "notes"):
-        end = text.rfind(f"</{tag}>")
-        start = text.rfind(f"<{tag}>", found.end(), max(end, 0))
-        if start > last:
-            last, inside = start, text[start + len(tag) + 2 : end]
-    return inside
+    ends = {tag: text.rfind(f"</{tag}>") for tag in ("summary", "notes")}
+    starts = {tag: text.rfind(f"<{tag}>", found.end(), max(end, 0)) for tag, end in ends.items()}
+    tag = max(starts, key=lambda each: starts[each])
+    return text[starts[tag] + len(tag) + 2 : ends[tag]] if starts[tag] >= 0 else None
 
 
 def is_ours(text: str) -> bool:
@@ -97,27 +94,17 @@ def asks_for_summary(text: str) -> bool:
 
 def notes_asked(text: str) -> tuple[str, str] | None:
     """The file and the words of a directive to bring the notes up to date; None for other texts."""
-    text = text.strip()
-    start = found.end() if (found := _TWO.match(text)) else 0
-    named = _UPDATE.match(text, start)
-    if named is None:
+    text = _TWO.sub("", text, count=1) if _TWO.match(text) else text
+    named = _UPDATE.match(text)
+    words, closed, rest = text[named.end() - 1 :].rpartition(_UPDATED) if named else ("", "", "")
+    if named is None or not closed or (rest.strip() and _inside(rest, "extract-memories") is None):
         return None
-    if text.endswith("\n</update-notes>"):
-        return named[1], text[named.end() : -len("\n</update-notes>")]
-    between = _BETWEEN.search(text, named.end() - 1)
-    if between is None or not text.endswith("\n</extract-memories>"):
-        return None
-    return named[1], text[named.end() : between.start()]
+    return named[1], words[1:]
 
 
 def asks_to_extract(text: str) -> bool:
     """Whether this asks to save what is worth remembering of the conversation."""
-    if _inside(text, "extract-memories") is not None:
-        return True
-    text = text.strip()
-    start = found.end() if (found := _TWO.match(text)) else 0
-    both = start and text.startswith("<update-notes", start) and text.endswith("\n</extract-memories>")
-    return bool(both) and _BETWEEN.search(text, start) is not None
+    return _inside(text.rpartition(_UPDATED)[2] if notes_asked(text) else text, "extract-memories") is not None
 
 
 def asks_to_dream(text: str) -> bool:
@@ -125,12 +112,15 @@ def asks_to_dream(text: str) -> bool:
     return _inside(text, "dream") is not None
 
 
+def blocks_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The blocks of a message, also of one whose content is a text."""
+    content = message.get("content") or []
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+
+
 def texts_of(message: Mapping[str, Any]) -> list[str]:
     """The text blocks of a message."""
-    content = message.get("content") or []
-    if isinstance(content, str):
-        return [content]
-    return [str(block.get("text", "")) for block in content if block.get("type") == "text"]
+    return [str(block.get("text", "")) for block in blocks_of(message) if block.get("type") == "text"]
 
 
 def last_texts(body: Mapping[str, Any]) -> list[str]:
@@ -144,15 +134,12 @@ def directive(messages: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
     A directive for a summary is in the last message; one for notes, memories or a dream may have calls and results of
     its own behind it.
     """
-    for i in range(len(messages) - 1, -1, -1):
-        if messages[i].get("role") != "user":
-            continue
+    for i in (at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "user"):
         for text in reversed(texts_of(messages[i])):
             ours = notes_asked(text) is not None or asks_to_extract(text) or asks_to_dream(text)
             if ours or (i == len(messages) - 1 and asks_for_summary(text)):
                 return i, text
-        content = messages[i].get("content") or []
-        if isinstance(content, str) or any(block.get("type") != "tool_result" for block in content):
+        if any(block.get("type") != "tool_result" for block in blocks_of(messages[i])):
             break
     return -1, ""
 
@@ -250,9 +237,8 @@ class Conversation:
 
 def flat(content: Any) -> str:
     """The text of a `content` field, whether a string or a list of blocks."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(str(block.get("text", "")) for block in content or [] if block.get("type", "text") == "text")
+    blocks = [{"text": content}] if isinstance(content, str) else content or []
+    return "\n".join(str(block.get("text", "")) for block in blocks if block.get("type", "text") == "text")
 
 
 def read(body: Mapping[str, Any]) -> Conversation:
@@ -261,8 +247,7 @@ def read(body: Mapping[str, Any]) -> Conversation:
     calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
     introduced = False
     for message in body.get("messages", []):
-        content = message.get("content") or []
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        blocks = blocks_of(message)
         if message.get("role") == "assistant":
             said = "\n".join(str(block["text"]) for block in blocks if block.get("type") == "text")
             introduced = introduced or bool(MARK.search(said))
@@ -321,7 +306,7 @@ def _user(turns: list[Turn], blocks: list[dict[str, Any]], calls: Mapping[str, t
             name, given = calls.get(str(block.get("tool_use_id")), ("", {}))
             result = _NOTE.sub("", flat(block.get("content")))
             steps.append(Step(name, given, result, bool(block.get("is_error"))))
-    texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
+    texts = texts_of({"content": blocks})
     forks = [work for text in texts if (work := fork_work(text))]
     ours = [text for text in texts if WRAPPED.fullmatch(text) or is_ours(text)]
     own = forks or [words(text) for text in texts if text not in ours and text.strip()]

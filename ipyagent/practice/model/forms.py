@@ -32,12 +32,6 @@ _NAME: Final = r"`?(?P<name>[A-Za-z_]\w*)`?"
 _FILES: Final = rf"(?P<files>@?{TABLE_FILE}(?:(?:, ?| and |, and |和|、)@?{TABLE_FILE})*)"
 _AS: Final = rf"(?:,? (?:as|into|called) {_NAME})?"
 _AS_ZH: Final = rf"(?:\s*[，,]?\s*(?:为|作为|存为|叫做?|命名为)\s*{_NAME})?"
-_WHO: Final = (
-    r"(?:the )?(?:sub-?agents?|session|notebook|kernel)?s?\s*(?:(?P<all>(?:all|every)(?: (?:the )?(?:sub-?)?agents?)?"
-    r"|everybody|everyone)|[`\"'“]?(?!(?:me|us|him|her|them|you)\b)(?P<to>(?![\w./-]+\.(?!ipynb)[a-z]{2,7}\b)[\w.*/-]+)"
-    r"[`\"'”]?)"
-)
-_WHO_ZH: Final = r"(?:(?P<all>所有(?:的)?(?:子代理|代理|人))|(?:子代理|会话|笔记本)?\s*[`“\"]?(?P<to>[\w.*/-]+)[`”\"]?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +66,19 @@ FORMS: Final[tuple[Form, ...]] = (
         r"<c>有(?:哪些|多少|没有|几个)缺失值", r"(?:查看|检查|统计)?<c>的?缺失值",
         r"(?:查看|检查|统计|有?哪些|有?多少)?缺失值",
     )),
-    Form("rows", ("show the first 3 rows of orders", "显示 orders 的前 3 行"), (
+    Form("rows", ("top 3 rows by amount", "显示 orders 的前 3 行"), (
         rf"(?:{_ASK})(?P<end>first|last) (?:(?P<number>\d+) )?{_ROWS}(?: of <t>)?", r"(?:show|print|display) <t>",
-        r"(?P<end>head|tail) of <t>",
+        r"(?P<end>head|tail) of <t>", rf"{_ASK}(?P<end>top|bottom)(?: (?P<number>\d+))?(?: {_ROWS})? by <c1>",
+        rf"{_ASK}(?:(?P<number>\d+) )?(?:{_ROWS}|row) with the (?P<end>highest|largest|lowest|smallest) <c1>",
         r"(?:显示|打印|看看?)?(?:<t>的?)?(?P<end>前|最后|后)(?P<number>\d+)[行条](?:数据|记录)?",
+        r"<c1>(?P<end>最大|最高|最小|最低)的(?P<number>\d+)[行条](?:记录)?",
     )),
-    Form("count", ("how many rows are there where amount > 10?", "orders 有多少行？"), (
+    Form("count", ("how many rows per city where amount > 10?", "orders 有多少行？"), (
         r"how many (?P<noun>[\w ]+?)(?: (?:are|do)(?: there| we have| I have)?)?",
         r"how many (?P<noun>rows) (?:has|does) <t>(?: have)?", rf"(?:count|{_ASK}number of) (?:the )?(?P<noun>{_ROWS})",
-        r"(?:<t>[中里]?)?(?:一共|总共|共)?有多少(?P<noun>行|条|条记录|行数据)",
-    )),
-    Form("distinct", ("how many different cities are there?", "city 有多少种？"), (
-        rf"(?:how many|{_ASK})(?: ?)(?:different|distinct|unique) (?:values (?:of|in) )?<c1>(?: are there)?",
-        r"<c1>有(?:多少|几|哪些)(?:种|个)?(?:不同的?)?(?:取?值)?", r"有(?:多少|几|哪些)(?:种|个)?不同的?<c1>",
-    )),
-    Form("counts", ("how many rows per city", "每个 city 有多少行？"), (
         rf"(?:how many|count(?: the)?|{_ASK}number of) (?P<noun>[\w ]+?)(?: are there)? {_BY} <g>",
-        rf"count {_BY} <g>", r"value counts (?:of|for) <g>", r"(?:每个|每种|各个?)<g>(?:各)?有?多少(?:行|条|条记录)",
+        r"(?:<t>[中里]?)?(?:一共|总共|共)?有多少(?P<noun>行|条|条记录|行数据)",
+        r"(?:每个|每种|各个?)<g>(?:各)?有?多少(?:行|条|条记录)",
     )),
     Form("statistic", ("average amount by city", "按 city 计算平均 amount"), (
         rf"{_ASK}{_STATS}(?: of)?(?: the)? <c>(?: {_BY} <g>)?", rf"{_ASK}{_STATS} values?(?: of)? <c>(?: {_BY} <g>)?",
@@ -96,16 +86,6 @@ FORMS: Final[tuple[Form, ...]] = (
         rf"(?:按|根据)<g>(?:分组)?，?(?:计算|统计|求|看)?(?:{_STATS_ZH}的?<c>|<c>的{_STATS_ZH})",
         rf"(?:各个?|每个|每种|不同)<g>的(?:{_STATS_ZH}的?<c>|<c>的?{_STATS_ZH})(?:是多少)?",
         rf"(?:计算|统计|求|查看)?(?:<c>的{_STATS_ZH}|{_STATS_ZH}的?<c>)(?:是多少)?",
-    )),
-    Form("top", ("top 3 rows by amount", "amount 最大的 3 行"), (
-        rf"{_ASK}(?P<end>top|bottom)(?: (?P<number>\d+))?(?: {_ROWS})? by <c1>",
-        rf"{_ASK}(?:(?P<number>\d+) )?(?:{_ROWS}|row) with the (?P<end>highest|largest|lowest|smallest) <c1>",
-        r"which row has the (?P<end>highest|largest|lowest|smallest) <c1>",
-        r"<c1>(?P<end>最大|最高|最小|最低)的(?P<number>\d+)[行条](?:记录)?",
-    )),
-    Form("correlation", ("correlation between amount and weight", "amount 和 weight 的相关系数"), (
-        rf"{_ASK}correlation (?:between|of) <c1> (?:and|with) <o>", r"how does <c1> correlate with <o>",
-        r"(?:计算|求)?<c1>[和与跟]<o>的相关(?:系数|性)?(?:是多少)?",
     )),
     Form("plot", ("plot amount by weight", "画 amount 和 weight 的散点图"), (
         r"(?:plot|draw|scatter|chart)(?: an?| the)?(?: scatter ?plot of| chart of)? <c1> (?:by|against|versus|vs\.?"
@@ -152,24 +132,9 @@ FORMS: Final[tuple[Form, ...]] = (
         r"(?:make |write )?(?:a |the )?plan (?:to|for|of) (?P<work>.+)", r"plan[:：]? (?P<work>.+)",
         r"(?:制定|做|写)?(?:一个)?(?:计划|规划)[:：]?\s*(?P<work>.+)",
     ), requests.plan, free=True),
-    Form("delegate", ("use a sub-agent to profile orders.csv", "让子代理概览 orders.csv"), (
-        r"(?:use|ask|start|have|let) (?:a|an|another) (?:sub-?)?agent(?: to)? (?P<work>.+)",
-        r"(?:用|让|派)一?个?子(?:代理|智能体)(?:去|来)?(?P<work>.+)",
-    ), requests.delegate, free=True),
-    Form("message", ("tell lab.ipynb: the table is cleaned", "告诉 lab.ipynb：表已清洗"), (
-        rf"(?:(?:send|write)(?: a)?(?: message| note)? to|tell) {_WHO}\s*(?:[:：]|,? that\b)\s*(?P<said>.+)",
-        r"(?:shut down|(?:关闭|结束)) *(?:(?:the )?sub-?agents?|子代理) *[`\"'“]?(?P<to>[\w.*-]+)[`\"'”]?",
-        r"ask (?:the )?(?:sub-?agent )?[`\"']?(?P<to>[\w.*-]+)[`\"']? to (?:shut down|end)",
-        rf"(?:给|向)\s*{_WHO_ZH}\s*(?:发|写|留)(?:送)?(?:一?条|个)?(?:消息|信息|留言|信)\s*[:：，,]\s*(?P<said>.+)",
-        rf"(?:告诉|通知)\s*{_WHO_ZH}\s*[:：，,]\s*(?P<said>.+)",
-    ), requests.message, free=True),
-    Form("compact", ("compact the context", "压缩上下文"), (
-        r"(?:compact|compress|summari[sz]e) (?:the |this |our )?(?:context|conversation|session)",
-        r"压缩(?:上下文|对话|会话)",
-    ), requests.compact),
     Form("so far", ("what have we done so far?", "到目前为止做了什么？"), (
-        r"what (?:have we|did we) (?:done|do|asked?)(?: so far)?", r"(?:any|what|show the) (?:new )?(?P<mail>messages)",
-        r"(?:到目前为止|我们|之前)+(?:都)?做了(?:什么|哪些事?)", r"(?:有|看看?)(?:新的?)?(?P<mail>消息|留言)吗?",
+        r"what (?:have we|did we) (?:done|do|asked?)(?: so far)?",
+        r"(?:到目前为止|我们|之前)+(?:都)?做了(?:什么|哪些事?)",
     ), requests.so_far),
 )  # fmt: skip
 """Every form there is."""
@@ -197,7 +162,7 @@ def _compiled(pattern: str) -> Iterator[re.Pattern[str]]:
 
 _COMPILED: Final = [(form, [found for pattern in form.patterns for found in _compiled(pattern)]) for form in FORMS]
 _POLITE: Final = re.compile(
-    r"^(?:(?:hi|hello|hey|ok|okay|thanks|so|well|please|now|also|next|then)\b[,.! ]*|(?:could|can|would) you(?: please)?"
+    r"^(?:(?:hi|hello|ok|okay|thanks|so|well|please|now|also|next|then)\b[,.! ]*|(?:could|can|would) you(?: please)?"
     r" |i(?:'d like| would like| want)(?: you)? to (?:see |know )?|let's |help me )+"
     r"|^(?:请问|请你|请|麻烦你?|帮我|帮忙|给我|我想要?|我要)+",
     re.I,
@@ -252,7 +217,7 @@ def _readable(text: str) -> bool:
 
 def split(text: str) -> list[str]:
     """The requests in a text, each to be matched whole by a form; what matches none stands as it is."""
-    if any(form.name in ("run", "plan", "delegate") for form, _ in found(normal(text))):
+    if any(form.name in ("run", "plan") for form, _ in found(normal(text))):
         return [text]
     sentences = [part for part in _SENTENCE.split(text) if part and part.strip(" .!?。！？")]
     parts = [piece for part in sentences for piece in _pieces(part)]

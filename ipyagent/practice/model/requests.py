@@ -163,7 +163,6 @@ _HAND: Final = re.compile(
 )
 _DOING: Final = re.compile(r"<doing>\n(.*)\n</doing>", re.S)
 _END: Final = re.compile(r'<message from="[^"\n]*" kind="shutdown_request">')
-_CAME: Final = re.compile(r"<message from=\"([^\"\n]*)\"[^>\n]*>\n(.*)\n</message>$", re.S)
 
 
 def plan(task: Task, slots: Slots) -> Recipe:
@@ -207,14 +206,6 @@ def spread(task: Task, names: list[str]) -> Recipe:
     return "\n".join(said)
 
 
-def delegate(task: Task, slots: Slots) -> Recipe:
-    """Gives the work to a sub-agent and reports what it answered."""
-    given = instance((yield from task.schema("agent")), steps=[slots["work"]], text=slots["work"])
-    step = yield from task.call("agent", given, "The user wants a sub-agent to do it.")
-    task.did(step, "The sub-agent failed: ", "子代理失败：")
-    return task.say("The sub-agent answered:", "子代理的回答：") + f"\n\n{step.text.strip()[:2000]}"
-
-
 def handing(conversation: Conversation) -> tuple[Conversation, str | None]:
     """The conversation without the order to hand the table back, and the name that the order says ("": the one it
     has; None: there is no such order, or nobody to hand anything to)."""
@@ -244,35 +235,13 @@ def progress(body: Mapping[str, Any]) -> str:
     return found and f"Working on {file[1] if file else about[1] if about else ''} now"
 
 
-def message(task: Task, slots: Slots) -> Recipe:
-    """Writes to another agent and says what became of it."""
-    to = "*" if slots.get("all") or slots.get("to", "").lower() in ("all", "everybody", "everyone") else slots["to"]
-    given = {"to": to, "message": (slots.get("said") or "Please end your work now.").strip()}
-    given |= {} if slots.get("said") else {"kind": "shutdown_request"}
-    step = yield from task.call("send_message", given, f"The user wants {to} to be written to.")
-    task.did(step, "The message was not sent: ", "消息没有发出：")
-    return task.say("Sent. ", "已发出。") + step.text.strip()[:400]
-
-
 def told_to_end(task: Task) -> bool:
     """Whether another agent asks this one to end."""
     return any(_END.match(extra) for extra in task.conversation.turn.extras)
 
 
-def compact(task: Task, slots: Slots) -> Recipe:
-    """Asks the session to compact its context."""
-    step = yield from task.call("compact", {}, "The user wants the context compacted.")
-    task.did(step, "Nothing was compacted: ", "没有压缩：")
-    return task.say("Done: ", "完成：") + step.text.strip()[:500]
-
-
 def so_far(task: Task, slots: Slots) -> str:
-    """What was asked and answered so far, one line each; or what other agents wrote."""
-    if slots.get("mail"):
-        found = [match for extra in task.conversation.turn.extras if (match := _CAME.match(extra))]
-        lines = [f"> **{each[1]}**: {' '.join(each[2].split())[:400]}" for each in found]
-        return task.say("Messages that came:", "收到的消息：") + "\n\n" + "\n>\n".join(lines) if lines else task.say(
-            "No messages came with this request.", "这次请求没有带来消息。")  # fmt: skip
+    """What was asked and answered so far, one line each."""
     lines = []
     for number, turn in enumerate((turn for turn in task.conversation.turns[:-1] if turn.asked), 1):
         said = [line.strip() for line in turn.said.splitlines() if line.strip() and not MARK.search(line)]

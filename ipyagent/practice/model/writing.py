@@ -20,6 +20,7 @@ from ipyagent.practice.model.conversation import (
     Conversation,
     Step,
     Turn,
+    blocks_of,
     cut,
     directive,
     earlier,
@@ -169,7 +170,7 @@ class Material:
 
 def material(body: Mapping[str, Any], first: str = "", last: str = "") -> Material:
     """The matter of a body, without a directive at its end; `first` and `last` begin the part that is meant."""
-    messages = [{**message, "content": _blocks(message)} for message in body.get("messages") or []]
+    messages = [{**message, "content": blocks_of(message)} for message in body.get("messages") or []]
     at, told = directive(messages)
     if at >= 0:
         rest = [block for block in messages[at]["content"] if block.get("text") != told]
@@ -188,11 +189,6 @@ def material(body: Mapping[str, Any], first: str = "", last: str = "") -> Materi
             elif message.get("role") == "user" and text.strip() and not aside:
                 requests += [said] if (said := words(text)) not in requests[-1:] else []
     return Material(read({**body, "messages": messages}), tuple(requests), old)
-
-
-def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    content = message.get("content") or []
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
 
 
 def _part(messages: list[dict[str, Any]], first: str, last: str) -> list[dict[str, Any]]:
@@ -401,7 +397,7 @@ def _logged(turn: Turn) -> str:
 
 def _news(found: Material, notes: str) -> Material:
     """What came after the turns that the worklog ends with; everything when they are not there."""
-    log: list[str] = next((old.strip().splitlines() for heading, _, old in _HEADING.findall(notes) if _is_log(heading)), [])
+    log = "".join(old for heading, _, old in _HEADING.findall(notes) if _is_log(heading)).strip().splitlines()
     shown = [f"- {_logged(turn)}" for turn in found.turns]
     for count in range(min(_LAST, len(log)), 0, -1):
         for at in range(len(shown), count - 1, -1):

@@ -44,11 +44,7 @@ def answer(body: Mapping[str, Any]) -> Reply:
         said = [{"type": "text", "text": f"\n\n{mark}"}] if mark else []
         return replace(searched, content=(*thought, *searched.content, *said))
     recipe = lessons.teach(task) if lessons.is_lesson(conversation.turn) else _recipe(task, name)
-    try:
-        act: Act | str = recipe if isinstance(recipe, str) else _next(recipe, conversation)
-    except Ending as ending:
-        act = str(ending)
-    return _reply(task, act)
+    return _reply(task, recipe if isinstance(recipe, str) else _next(recipe, conversation))
 
 
 def _directed(body: Mapping[str, Any], told: str) -> Reply:
@@ -93,9 +89,11 @@ def _next(recipe: Recipe, conversation: Conversation) -> Act | str:
         act = next(recipe)
         for steps in conversation.turn.rounds:
             act = recipe.send(steps)
+        return act
     except StopIteration as finished:
         return str(finished.value)
-    return act
+    except Ending as ending:
+        return str(ending)
 
 
 def _reply(task: Task, act: Act | str) -> Reply:
@@ -109,7 +107,7 @@ def _reply(task: Task, act: Act | str) -> Reply:
         else (name, given)
         for name, given in act.calls
     ]
-    return _named(calls(asked, say=act.say, thinking=act.why if conversation.thinks else None), conversation)
+    return _named(calls(asked, thinking=act.why if conversation.thinks else None), conversation)
 
 
 def _named(reply: Reply, conversation: Conversation) -> Reply:

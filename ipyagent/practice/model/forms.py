@@ -173,12 +173,6 @@ _SENTENCE: Final = re.compile(
     r"|,? (?:and )?then,? |，?(?:然后|接着|再)(?=[\u3400-\u9fff])",
     re.I,
 )
-_AND: Final = re.compile(
-    r",? and (?=(?:load|read|open|import|profile|describe|summari[sz]e|show|print|display|list|count|tell me|plot|draw"
-    r"|compute|calculate|find|give me|remember|run|how many|which|what)\b)"
-    r"|，(?=(?:并|再)?(?:加载|读取|概览|显示|列出|画|计算|统计|记住|查看))",
-    re.I,
-)
 _GREETING: Final = re.compile(r"\W*(?:hi|hello|hey|help|what can you do|你好|帮助|你会什么)\W*", re.I)
 _BLANK: Final = re.compile(r"(?<=[\u3400-\u9fff，。：])\s+|\s+(?=[\u3400-\u9fff，。：])")
 
@@ -219,25 +213,13 @@ def split(text: str) -> list[str]:
     """The requests in a text, each to be matched whole by a form; what matches none stands as it is."""
     if any(form.name in ("run", "plan") for form, _ in found(normal(text))):
         return [text]
-    sentences = [part for part in _SENTENCE.split(text) if part and part.strip(" .!?。！？")]
-    parts = [piece for part in sentences for piece in _pieces(part)]
+    parts = [part for part in _SENTENCE.split(text) if part and part.strip(" .!?。！？")]
     if not any(_readable(normal(part)) for part in parts):
         return [text]
     free = next((at for at, part in enumerate(parts) if any(form.free for form, _ in found(normal(part)))), None)
     if free is not None and not any(_readable(normal(part)) for part in parts[free + 1 :]):
         parts = [*parts[:free], text[text.index(parts[free]) :]]
     return parts
-
-
-def _pieces(part: str) -> list[str]:
-    """A sentence, or the two requests in it that "and" joins, each known by its verb."""
-    if any(form.run is not None for form, _ in found(normal(part))):
-        return [part]
-    for match in _AND.finditer(part):
-        pieces = [part[: match.start()], *_pieces(part[match.end() :])]
-        if all(_readable(normal(piece)) for piece in pieces):
-            return pieces
-    return [part]
 
 
 def answer(task: Task, text: str, before: str | None = None) -> Recipe | str | None:

@@ -25,7 +25,7 @@ from ipyagent.practice.model.conversation import (
     last_texts,
     read,
     texts_of,
-)
+)  # fmt: skip
 from ipyagent.practice.replies import Reply, calls, text
 
 _NEWEST: Final = re.compile(r"the newest (\d+) messages? above")

@@ -12,24 +12,20 @@ import json
 import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ipyagent.practice.model.conversation import Conversation, Step
 
 CELL: Final = re.compile(r"```(?:python)?\n(.*?)\n```", re.S)
-_DENIED: Final = re.compile(
-    r"\bdenied\b|\bwas not run\b|not (?:allowed|permitted)|permission|read[_ -]only mode|拒绝", re.I
-)
+_DENIED: Final = re.compile(r"denied\b|\bwas not run\b|not (?:allowed|permitted)|permission\b|read[_ -]only mode", re.I)
 _ERROR: Final = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure))(?::\s*(.*))?$")
 
 
-@dataclass(frozen=True, slots=True)
-class Act:
-    """Tool calls to make at once: names with inputs, why (for the thinking block), and words to say before."""
+class Act(NamedTuple):
+    """Tool calls to make at once: names with inputs, and why (for the thinking block)."""
 
     calls: tuple[tuple[str, Mapping[str, Any]], ...]
     why: str
-    say: str | None = None
 
 
 Recipe = Generator[Act, tuple[Step, ...], str]
@@ -58,18 +54,17 @@ class Task:
     def need(self, tool: str) -> None:
         """Ends the turn when the request does not offer the tool."""
         if not self.has(tool):
-            raise Ending(
-                self.say(
-                    f"This session has no `{tool}` tool, so I cannot do that.",
-                    f"这个会话没有 `{tool}` 工具，我做不了这件事。",
-                )
-            )
+            raise Ending(self.say(f"This session has no `{tool}` tool, so I cannot do that.",
+                                  f"这个会话没有 `{tool}` 工具，我做不了这件事。"))  # fmt: skip
 
-    def call(self, tool: str, input: Mapping[str, Any], why: str, say: str | None = None) -> Asking:
+    def call(self, tool: str, input: Mapping[str, Any], why: str) -> Asking:
         """One call; a denied one ends the turn."""
         self.need(tool)
-        (step, *_) = yield Act(((tool, input),), why, say)
-        self.allowed(step)
+        (step, *_) = yield Act(((tool, input),), why)
+        if step.failed and _DENIED.search(step.text) and "PermissionError" not in step.text:
+            said = step.text.strip().partition("\n")[0][:300]
+            raise Ending(self.say(f"I was not allowed to use `{tool}`, so I stop here. The answer was: {said}",
+                                  f"没有得到使用 `{tool}` 的许可，我就此停下。返回的信息是：{said}"))  # fmt: skip
         return step
 
     def schema(self, tool: str) -> Generator[Act, tuple[Step, ...], Mapping[str, Any]]:
@@ -99,27 +94,13 @@ class Task:
             raise Ending(f"{self.say(english, chinese)}{step.text.strip()[:400]}")
         return step
 
-    def allowed(self, step: Step) -> None:
-        """Ends the turn when the step was denied."""
-        if step.failed and denied(step.text):
-            said = step.text.strip().splitlines()[0][:300] if step.text.strip() else ""
-            raise Ending(
-                self.say(
-                    f"I was not allowed to use `{step.tool}`, so I stop here. The answer was: {said}",
-                    f"没有得到使用 `{step.tool}` 的许可，我就此停下。返回的信息是：{said}",
-                )
-            )
-
     def failure(self, text: str) -> str:
         """What an error means and what to do, from the last line of its traceback."""
         kind, message = error(text)
         if kind in ("ModuleNotFoundError", "ImportError"):
             package = message.split("'")[1].split(".")[0] if message.count("'") >= 2 else message
-            return self.say(
-                f"The package `{package}` is not installed here. Install it with `%pip install {package}` and "
-                f"ask again.",
-                f"这里没有安装 `{package}`。请运行 `%pip install {package}`，然后再问我一次。",
-            )
+            return self.say(f"The package `{package}` is not installed here. Install it with `%pip install {package}`.",
+                            f"这里没有安装 `{package}`。请运行 `%pip install {package}`。")  # fmt: skip
         what = f"{kind}: {message}" if kind else message
         return self.say(f"That failed: `{what}`.", f"运行出错：`{what}`。")
 
@@ -127,19 +108,11 @@ class Task:
 # ---------------------------------------------------------------------- what tools answered
 
 
-def denied(text: str) -> bool:
-    """Whether an error result says that permission was refused."""
-    return bool(_DENIED.search(text)) and "PermissionError" not in text
-
-
 def error(text: str) -> tuple[str, str]:
     """Type and message of the last exception in a traceback; the last line and no type when there is none."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in text.splitlines() if line.strip()]
-    for line in reversed(lines):
-        found = _ERROR.match(line)
-        if found:
-            return found[1], found[2] or ""
-    return "", lines[-1] if lines else ""
+    found = next(filter(None, map(_ERROR.match, reversed(lines))), None)
+    return (found[1], found[2] or "") if found else ("", "".join(lines[-1:]))
 
 
 def fields(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -158,34 +131,27 @@ def instance(
         for part in str(schema["$ref"]).removeprefix("#/").split("/"):
             target = target.get(part, {})
         return instance(target, steps, text, root)
-    for key in ("const", "default"):
-        if key in schema:
-            return schema[key]
-    if schema.get("enum"):
-        choices = list(schema["enum"])
-        return next((each for each in ("pending", "general") if each in choices), choices[0])
+    if (fixed := [schema[key] for key in ("const", "default") if key in schema]) or schema.get("enum"):
+        return fixed[0] if fixed else next((each for each in schema["enum"] if each == "pending"), schema["enum"][0])
     for key in ("anyOf", "oneOf", "allOf"):
         if schema.get(key):
             return instance(schema[key][0], steps, text, root)
     kind = schema.get("type", "object" if "properties" in schema else "string")
-    kind = kind[0] if isinstance(kind, list) else kind
-    if kind == "object":
-        known = fields(schema)
-        names = schema.get("required") or ([] if not text else list(known)[:1])
-        return {
-            name: instance(known.get(name, {}), steps, text[:60] if name == "description" else text, root)
-            for name in names
-        }
-    if kind == "array":
-        wanted = list(steps) or [""] * int(schema.get("minItems", 0))
-        return [
-            instance(schema.get("items") or {}, (), each, root) for each in wanted[: int(schema.get("maxItems", 100))]
-        ]
-    if kind in ("integer", "number"):
-        return schema.get("minimum", 0)
-    if kind == "boolean":
-        return False
-    return text if text else "x" * int(schema.get("minLength", 0)) if kind == "string" else None
+    match kind[0] if isinstance(kind, list) else kind:
+        case "object":
+            return {name: instance(fields(schema).get(name, {}), steps, text, root)
+                    for name in schema.get("required") or list(fields(schema))[: bool(text)]}  # fmt: skip
+        case "array":
+            wanted = (list(steps) or [""] * int(schema.get("minItems", 0)))[: int(schema.get("maxItems", 100))]
+            return [instance(schema.get("items") or {}, (), each, root) for each in wanted]
+        case "integer" | "number":
+            return schema.get("minimum", 0)
+        case "boolean":
+            return False
+        case "string":
+            return text or "x" * int(schema.get("minLength", 0))
+        case _:
+            return text or None
 
 
 # ---------------------------------------------------------------------- code that ran
@@ -199,13 +165,8 @@ def assigned(code: str) -> set[str]:
         return set()
     bound: set[str] = set()
     for node in tree.body:
-        targets: list[ast.expr] = (
-            node.targets
-            if isinstance(node, ast.Assign)
-            else [node.target]
-            if isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For)
-            else []
-        )
+        single = [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For) else []
+        targets: list[ast.expr] = node.targets if isinstance(node, ast.Assign) else single
         names = (each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name))
         bound |= {each.id for each in names if isinstance(each.ctx, ast.Store)}
     return bound

@@ -129,6 +129,9 @@ _OURS: Final = re.compile(
     "send_message|tool_search|call_tool"
 )
 _VALUE: Final = r"""(?:"([^"\n]*)"|'([^'\n]*)'|(-?\d+(?:\.\d+)?)(?![\w])|([^\s,;"'.()]+(?:\.[^\s,;"'.()]+)*))"""
+_KINDS: Final[Mapping[str, Any]] = {
+    "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict,
+}  # fmt: skip
 _SHOWN: Final = 1_500
 
 
@@ -162,32 +165,22 @@ def call(task: Task, name: str) -> Recipe:
 
 
 def arguments(asked: str, name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What the words give for a tool's arguments: the value behind its name (a space, `=`, `:` or `is` between)."""
+    """What the words give for a tool's arguments: the value behind its name (a space, `=`, `:` or `is` between); one
+    that does not fit the argument's type is not given."""
     given = dict[str, Any]()
     rest = re.sub(rf"`?(?<!\w){re.escape(name)}(?!\w)`?", " ", asked)
     for field, about in fields(schema).items():
         pattern = rf"(?<!\w)`?{re.escape(field)}`?\s*(?:=|:|：|\bis\b|为)?\s*{_VALUE}"
-        found = re.search(pattern, rest, re.I)
-        value = _typed(next(part for part in found.groups() if part is not None), about) if found else None
-        if found and value is not None:
-            given[field] = value
-            rest = rest[: found.start()] + " " + rest[found.end() :]
-    return given
-
-
-def _typed(value: str, about: Mapping[str, Any]) -> Any:
-    """The value in the argument's type, None when it does not fit."""
-    match about.get("type"):
-        case "number" if re.fullmatch(r"-?\d+(?:\.\d+)?", value):
-            return float(value)
-        case "boolean":
-            return {"true": True, "yes": True, "false": False, "no": False}.get(value.lower())
-        case "integer" | "array" | "object" | "number" as kind:
+        if (found := re.search(pattern, rest, re.I)) is None:
+            continue
+        value: Any = next(part for part in found.groups() if part is not None)
+        if (kind := about.get("type", "string")) != "string":
             try:
-                found = json.loads(value)
+                value = json.loads(value.lower().replace("yes", "true").replace("no", "false"))
             except ValueError:
-                return None
-            kinds = {"integer": int, "array": list, "object": dict}
-            return found if isinstance(found, kinds.get(kind, tuple)) else None
-        case _:
-            return value
+                continue
+            if not isinstance(value, _KINDS.get(kind, ())) or (kind != "boolean" and isinstance(value, bool)):
+                continue
+        given[field] = float(value) if kind == "number" else value
+        rest = rest[: found.start()] + " " + rest[found.end() :]
+    return given

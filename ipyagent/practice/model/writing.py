@@ -30,7 +30,7 @@ from ipyagent.practice.model.conversation import (
     request_in,
     texts_of,
     words,
-)
+)  # fmt: skip
 from ipyagent.practice.model.recipe import assigned, error
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server.tokens import count_json, count_text
@@ -306,8 +306,8 @@ _NOTES: Final = re.compile(r"<notes>\n(.*)\n</notes>", re.S)
 _STANDS: Final = re.compile(r"^\[as above: (.+), lines (\d+)-(\d+)\]$", re.M)
 _LIMIT: Final = re.compile(r"At most ([\d,]+) tokens a section and ([\d,]+) in all")
 _HEADING: Final = re.compile(r"^(# [^\n]+)\n(?:([_*]\S[^\n]*[_*])(?:\n|\Z))?(.*?)(?=^# |\Z)", re.M | re.S)
-_ROOM_OF_SECTION: Final = 800
-"""Tokens of a section, when the directive names no limit."""
+_ROOM: Final = ("800", "8000")
+"""Tokens of a section and of all, when the directive names no limit."""
 _SHARES: Final = (("task", 0.25), ("result", 0.3), ("data", 0.15))
 """What sections have of the room for all notes: what was asked for and what came of it can be had from nowhere else."""
 _REST_SHARE: Final = 0.05
@@ -331,12 +331,8 @@ def noted(body: Mapping[str, Any]) -> Reply:
     path, words = asked
     notes = _whole(shown[1], messages) if (shown := _NOTES.search(words)) else ""
     found = _news(material(body), notes)
-    said = _LIMIT.search(words)
-    section, whole = (
-        (int(number.replace(",", "")) for number in said.groups())
-        if said
-        else (_ROOM_OF_SECTION, 10 * _ROOM_OF_SECTION)
-    )
+    told_limits = _LIMIT.search(words)
+    section, whole = (int(each.replace(",", "")) for each in (told_limits.groups() if told_limits else _ROOM))
     edits: list[tuple[str, dict[str, Any]]] = []
     shows = notes
     for heading, about, old in _HEADING.findall(notes):

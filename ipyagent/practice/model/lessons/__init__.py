@@ -1,4 +1,6 @@
-"""Lessons, each module here one, named `lesson`: requests and tool calls are fixed, results are real.
+"""Lessons, each a page here: requests and tool calls are fixed, results are real. A heading is a request of the user,
+the block below it the tool call that it leads to, the words behind it the answer. In the answer `{1}` stands for the
+last line of the result; in the call `{handle}` and `{path}` for the newest live object and the newest stored file.
 
     lessons                 which there are
     lesson: clearing        what it shows, and its requests
@@ -10,37 +12,32 @@ a lesson goes on whatever the context has lost meanwhile. Numbers in an answer a
 
 from __future__ import annotations
 
-import pkgutil
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from typing import Any, Final
+from importlib.resources import files
+from typing import Final
 
 from ipyagent.practice.model.conversation import Turn
-from ipyagent.practice.model.recipe import Act, Ending, Recipe, Task, error
+from ipyagent.practice.model.recipe import Ending, Recipe, Task, error
 
 _ASKED: Final = re.compile(
     r"\s*(?:lessons\s*|lesson\s*[:：]\s*(?P<name>[a-z_]*)(?:\s+(?P<number>\d+)\b.*)?)\s*", re.I | re.S
 )
 _HANDLE: Final = re.compile(r"_agent\[['\"]r\d+['\"]\]")
 _PATH: Final = re.compile(r"<persisted-output path=\"([^\"\n]+)\"")
-_RESULT: Final = re.compile(r"\{(\d+)\}")
-
-Call = tuple[str, Mapping[str, Any]]
+_SCENE: Final = re.compile(r"^## ([^\n]+)\n\n```(\w+)\n(.*?)\n```\n\n(.*?)\n(?:\n(?=## )|\Z)", re.M | re.S)
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One request of the user, the tool calls that it leads to, one after another, and the answer.
-
-    In the answer `{1}` stands for the last line of the first call's result, `{2}` for the second's. In the texts
-    of a call `{handle}` and `{path}` stand for the newest live object and the newest stored file.
-    """
+    """One request of the user, the tool call that it leads to, and the answer."""
 
     asks: str
-    calls: tuple[Call, ...]
+    tool: str
+    arguments: Mapping[str, str]
     says: str
 
 
@@ -60,11 +57,6 @@ class Lesson:
     def number_of(self, words: str) -> int:
         """Which request these words are, from 1; 0: none."""
         return next((at for at, scene in enumerate(self.scenes, 1) if _plain(scene.asks) == _plain(words)), 0)
-
-
-def python(code: str) -> Call:
-    """A call that runs code."""
-    return "python", {"code": code}
 
 
 def _plain(words: str) -> str:
@@ -93,34 +85,21 @@ def teach(task: Task) -> Recipe | str:
 
 
 def _play(task: Task, lesson: Lesson, scene: Scene) -> Recipe:
-    texts: list[str] = []
-    for name, arguments in scene.calls:
-        task.need(name)
-        filled = {key: _filled(task, value, texts) for key, value in arguments.items()}
-        (step, *_) = yield Act(((name, filled),), f"Lesson {lesson.name}: {scene.asks}")
-        task.allowed(step)
-        if step.failed:
-            first = f" Send `{lesson.requests[0]}` first." if error(step.text)[0] == "NameError" else ""
-            raise Ending(task.failure(step.text) + first)
-        texts.append(step.text)
-    return _RESULT.sub(lambda found: _last_line(texts, int(found[1])), scene.says)
+    given = {name: _filled(task, value) for name, value in scene.arguments.items()}
+    step = yield from task.call(scene.tool, given, f"Lesson {lesson.name}: {scene.asks}")
+    if step.failed:
+        first = f" Send `{lesson.requests[0]}` first." if error(step.text)[0] == "NameError" else ""
+        raise Ending(task.failure(step.text) + first)
+    return scene.says.replace("{1}", (step.text.strip().splitlines() or [""])[-1].removeprefix("Out: ").strip())
 
 
-def _last_line(texts: Sequence[str], number: int) -> str:
-    lines = texts[number - 1].strip().splitlines() or [""]
-    return lines[-1].removeprefix("Out: ").strip()
-
-
-def _filled(task: Task, value: Any, texts: Sequence[str]) -> Any:
+def _filled(task: Task, value: str) -> str:
     """A call's argument with the handle and the path that the conversation names last."""
-    if not isinstance(value, str) or not ("{handle}" in value or "{path}" in value):
-        return value
-    told = [part for turn in task.conversation.turns for part in (*turn.extras, *(step.text for step in turn.steps))]
-    everything = "\n".join([*told, *texts])
+    turns = task.conversation.turns
+    told = "\n".join(part for turn in turns for part in (*turn.extras, *(step.text for step in turn.steps)))
     for name, pattern in (("{handle}", _HANDLE), ("{path}", _PATH)):
         if name in value:
-            found = pattern.findall(everything)
-            if not found:
+            if not (found := pattern.findall(told)):
                 raise Ending("Nothing is stored: the result before this one was too small, or storing is off.")
             value = value.replace(name, found[-1])
     return value
@@ -129,13 +108,19 @@ def _filled(task: Task, value: Any, texts: Sequence[str]) -> Any:
 @cache
 def known() -> tuple[Lesson, ...]:
     """Every lesson, by name."""
-    names = [module.name for module in pkgutil.iter_modules(__path__)]
-    return tuple(import_module(f"{__name__}.{name}").lesson for name in sorted(names))
+    pages = {page.name.removesuffix(".md"): page for page in files(__name__).iterdir() if page.name.endswith(".md")}
+    return tuple(_read(name, pages[name].read_text(encoding="utf-8")) for name in sorted(pages))
+
+
+def _read(name: str, page: str) -> Lesson:
+    scenes = [Scene(asks, tool, {"code": call} if tool == "python" else json.loads(call), says)
+              for asks, tool, call, says in _SCENE.findall(page)]  # fmt: skip
+    return Lesson(name, page.partition("\n\n")[0], tuple(scenes))
 
 
 def requests(name: str) -> tuple[str, ...]:
     """The requests of a lesson in order, to be sent one by one. Raises ValueError."""
-    for lesson in known():
-        if lesson.name == name:
-            return lesson.requests
-    raise ValueError(f"no lesson {name!r}; there are {', '.join(lesson.name for lesson in known())}")
+    lessons = {lesson.name: lesson.requests for lesson in known()}
+    if name not in lessons:
+        raise ValueError(f"no lesson {name!r}; there are {', '.join(lessons)}")
+    return lessons[name]

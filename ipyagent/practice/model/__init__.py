@@ -14,10 +14,11 @@ from typing import Any
 from ipyagent.practice.model import conversation as said_by
 from ipyagent.practice.model import forms, lessons, memories, requests, skills, writing
 from ipyagent.practice.model.conversation import MARK_EN, MARK_ZH, Conversation, read
-from ipyagent.practice.model.recipe import Act, Ending, Recipe, Task, instance
+from ipyagent.practice.model.recipe import Act, Ending, Recipe, Task
 from ipyagent.practice.model.writing import extract
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server import web
+from ipyagent.practice.server.practice_server import smallest
 
 __all__ = ["answer", "extract"]
 
@@ -33,7 +34,8 @@ def answer(body: Mapping[str, Any]) -> Reply:
         return text(doing)
     conversation, name = requests.handing(read(body))
     if conversation.schema is not None:
-        return text(json.dumps(instance(conversation.schema), ensure_ascii=False))
+        fits = smallest(conversation.schema, conversation.schema.get("$defs", {}))
+        return text(json.dumps(fits, ensure_ascii=False))
     _, told = said_by.directive(body.get("messages") or [])
     if told:
         return _named(_directed(body, told), conversation)

@@ -8,9 +8,8 @@ deterministic and looks at nothing but the conversation and the results.
 from __future__ import annotations
 
 import ast
-import json
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -67,16 +66,6 @@ class Task:
                                   f"没有得到使用 `{tool}` 的许可，我就此停下。返回的信息是：{said}"))  # fmt: skip
         return step
 
-    def schema(self, tool: str) -> Generator[Act, tuple[Step, ...], Mapping[str, Any]]:
-        """The schema of a tool's arguments, looked up when the request does not list it."""
-        self.need(tool)
-        if tool in self.conversation.tools:
-            return self.conversation.tools[tool].get("input_schema") or {}
-        step = yield from self.call("tool_search", {"query": tool, "limit": 1}, f"How is {tool} called?")
-        found = re.search(rf"^## {re.escape(tool)}$.*?^arguments: (\{{.*\}})$", step.text, re.M | re.S)
-        schema: dict[str, Any] = json.loads(found[1]) if found is not None else {}
-        return schema
-
     def python(self, code: str, why: str) -> Asking:
         """Runs code; the step returned may have failed."""
         return (yield from self.call("python", {"code": code}, why))
@@ -113,45 +102,6 @@ def error(text: str) -> tuple[str, str]:
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in text.splitlines() if line.strip()]
     found = next(filter(None, map(_ERROR.match, reversed(lines))), None)
     return (found[1], found[2] or "") if found else ("", "".join(lines[-1:]))
-
-
-def fields(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The properties of a tool's input schema."""
-    found = schema.get("properties")
-    return found if isinstance(found, Mapping) else {}
-
-
-def instance(
-    schema: Mapping[str, Any], steps: Sequence[str] = (), text: str = "", root: Mapping[str, Any] | None = None
-) -> Any:
-    """A minimal value of a JSON schema; texts are `text`, lists have one item for each of `steps`."""
-    root = schema if root is None else root
-    if "$ref" in schema:
-        target: Any = root
-        for part in str(schema["$ref"]).removeprefix("#/").split("/"):
-            target = target.get(part, {})
-        return instance(target, steps, text, root)
-    if (fixed := [schema[key] for key in ("const", "default") if key in schema]) or schema.get("enum"):
-        return fixed[0] if fixed else next((each for each in schema["enum"] if each == "pending"), schema["enum"][0])
-    for key in ("anyOf", "oneOf", "allOf"):
-        if schema.get(key):
-            return instance(schema[key][0], steps, text, root)
-    kind = schema.get("type", "object" if "properties" in schema else "string")
-    match kind[0] if isinstance(kind, list) else kind:
-        case "object":
-            return {name: instance(fields(schema).get(name, {}), steps, text, root)
-                    for name in schema.get("required") or list(fields(schema))[: bool(text)]}  # fmt: skip
-        case "array":
-            wanted = (list(steps) or [""] * int(schema.get("minItems", 0)))[: int(schema.get("maxItems", 100))]
-            return [instance(schema.get("items") or {}, (), each, root) for each in wanted]
-        case "integer" | "number":
-            return schema.get("minimum", 0)
-        case "boolean":
-            return False
-        case "string":
-            return text or "x" * int(schema.get("minLength", 0))
-        case _:
-            return text or None
 
 
 # ---------------------------------------------------------------------- code that ran

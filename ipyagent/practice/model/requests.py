@@ -12,7 +12,7 @@ from typing import Any, Final
 from ipyagent.practice.model import conversation as boundaries
 from ipyagent.practice.model.conversation import MARK, Conversation
 from ipyagent.practice.model.memories import Fact, created, fact_of
-from ipyagent.practice.model.recipe import Act, Ending, Recipe, Task, assigned, error, how_built, instance
+from ipyagent.practice.model.recipe import Act, Ending, Recipe, Task, assigned, error, how_built
 from ipyagent.practice.model.tables import literal, many
 
 Slots = Mapping[str, str]
@@ -169,8 +169,10 @@ def plan(task: Task, slots: Slots) -> Recipe:
     """Writes the steps of a request into the plan."""
     parts = re.split(r"\s*(?:,? and then |,? then |;|\n|,? and |,|，|、|；|然后|接着|再)\s*", slots["work"])
     steps = [part.strip(" -.。") for part in parts if len(part.strip(" -.。")) > 1] or [slots["work"]]
-    given = instance((yield from task.schema("plan")), steps=steps, text=slots["work"])
-    step = yield from task.call("plan", given, many(len(steps), "step") + ".")
+    task.need("plan")
+    if "plan" not in task.conversation.tools:
+        yield from task.call("tool_search", {"query": "plan", "limit": 1}, "How is plan called?")
+    step = yield from task.call("plan", {"steps": [{"step": each} for each in steps]}, many(len(steps), "step") + ".")
     task.did(step, "The plan was not accepted: ", "计划没有被接受：")
     return task.say("The plan:", "计划：") + "\n\n" + "\n".join(f"{at}. {each}" for at, each in enumerate(steps, 1))
 

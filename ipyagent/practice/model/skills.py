@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ipyagent.practice.model.recipe import Ending, Recipe, Task, fields
+from ipyagent.practice.model.recipe import Ending, Recipe, Task
 from ipyagent.practice.model.tables import Table, key, look
 
 _LIST: Final = re.compile(r"<skills>\n(.*?)\n</skills>", re.S)
@@ -169,7 +169,7 @@ def arguments(asked: str, name: str, schema: Mapping[str, Any]) -> dict[str, Any
     that does not fit the argument's type is not given."""
     given = dict[str, Any]()
     rest = re.sub(rf"`?(?<!\w){re.escape(name)}(?!\w)`?", " ", asked)
-    for field, about in fields(schema).items():
+    for field, about in (schema.get("properties") or {}).items():
         pattern = rf"(?<!\w)`?{re.escape(field)}`?\s*(?:=|:|：|\bis\b|为)?\s*{_VALUE}"
         if (found := re.search(pattern, rest, re.I)) is None:
             continue

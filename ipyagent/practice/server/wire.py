@@ -6,6 +6,7 @@ import json
 import selectors
 import socket
 import struct
+import threading
 import time
 import traceback
 import uuid
@@ -13,17 +14,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import Any, Final, Protocol, assert_never
 from urllib.parse import parse_qs, urlsplit
 
 from ipyagent.practice.replies import Break, Fault, Reply
-from ipyagent.practice.server.judge import Accepted
+from ipyagent.practice.server.batches import Batches
+from ipyagent.practice.server.judge import Accepted, Judge
 from ipyagent.practice.server.models import Refused, page
 from ipyagent.practice.server.rules import check_headers
-
-if TYPE_CHECKING:
-    from ipyagent.practice.server.practice_server import PracticeServer
-
 
 HIDDEN = ("authorization", "x-api-key", "proxy-authorization", "cookie")
 
@@ -222,6 +220,23 @@ HOSTS = ("127.0.0.1", "localhost")
 """Names by which a client of this machine asks for us."""
 
 
+class App(Protocol):
+    """What a connection needs of the server that it belongs to."""
+
+    api_key: str | None
+    keep_bodies: bool
+    judge: Judge
+    batches: Batches
+    stopping: threading.Event
+
+    @property
+    def url(self) -> str: ...
+    def record(self, method: str, path: str, headers: Mapping[str, str], request_id: str) -> Exchange: ...
+    def opened(self, exchange: Exchange) -> None: ...
+    def closed(self, exchange: Exchange) -> None: ...
+    def next_reply(self, body: Mapping[str, Any]) -> Reply | Fault: ...
+
+
 class Wire(BaseHTTPRequestHandler):
     """One connection; a request at a time."""
 
@@ -231,9 +246,9 @@ class Wire(BaseHTTPRequestHandler):
     exchange: Exchange
 
     @property
-    def app(self) -> PracticeServer:
+    def app(self) -> App:
         """The server this connection belongs to."""
-        app: PracticeServer = self.server.app  # type: ignore[attr-defined]  # our own subclass of the server
+        app: App = self.server.app  # type: ignore[attr-defined]  # our own subclass of the server
         return app
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -70,7 +70,12 @@ def exact_line(text: str) -> str:
 def line(text: str, width: int = 0) -> str:
     """`plain` on one line, white space folded, cut to `width` characters (0: not cut) with `…`."""
     flat = " ".join(plain(text).split())
-    return flat if not width or len(flat) <= width else flat[: width - 1] + "…"
+    return cut(flat, width) if width else flat
+
+
+def cut(text: str, width: int) -> str:
+    """The text in at most `width` characters; what is cut off is shown as `…`."""
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def escape(text: str) -> str:

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ipyagent.context.clear_results import TTL
 from ipyagent.context.summarize import PURPOSE, shortened
 from ipyagent.errors import CompactionFailed
-from ipyagent.journal.blocks import same_until
+from ipyagent.journal.blocks import CACHE_SECONDS, same_until
 from ipyagent.journal.events import (
     Compacted,
     Event,
@@ -321,7 +320,7 @@ class _Before:
         self._messages, self._system = list(view.messages), view.system
         self._sources = sources
         idle = max(0.0, time.time() - session.history.said_at)
-        held = view.held(len(self._messages), TTL[session.setting("cache_ttl")] - idle)
+        held = view.held(len(self._messages), CACHE_SECONDS[session.setting("cache_ttl")] - idle)
         self._held = held
         self._behind = view.behind().tokens
 
@@ -370,7 +369,7 @@ def call_price(session: Session, usage: Usage) -> str:
 def usage_of(session: Session, order: ForkOrder) -> Usage:
     """What the provider would count for the prompt of a fork, as far as we can tell; `output` is not known."""
     view, ttl = session.view, session.setting("cache_ttl")
-    lifetime = TTL[ttl] - max(0.0, time.time() - session.history.said_at)
+    lifetime = CACHE_SECONDS[ttl] - max(0.0, time.time() - session.history.said_at)
     whole = view.messages
     messages = shortened(whole, order)
     held = view.held(len(whole), lifetime)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ipyagent.errors import UsageError
+from ipyagent.escape import line
 from ipyagent.journal.events import FilesRestored, ToolCalled, ToolReturned
 from ipyagent.kernel.workspace import BACKUPS
 from ipyagent.loop.session import Session
@@ -36,7 +37,7 @@ class TurnUndone(NamedTuple):
 
     def lines(self) -> list[str]:
         """What was done, for the user."""
-        lines = [f"turn {self.turn} ({_short(self.text)}):"] if self.turn else []
+        lines = [f"turn {self.turn} ({line(self.text, 60)}):"] if self.turn else []
         lines += [f"{'removed' if path in self.removed else 'put back'} {path}" for path in self.restored]
         lines += [f"{conflict}." for conflict in self.conflicts]
         if self.turn and not (self.restored or self.conflicts):
@@ -88,8 +89,3 @@ def rebound_in(session: Session, first: int, last: int) -> tuple[str, ...]:
                 for found in _REBOUND.findall(str(block.get("text", ""))):
                     names.update(dict.fromkeys(found.split(", ")))
     return tuple(names)
-
-
-def _short(text: str) -> str:
-    words = " ".join(text.split())
-    return words if len(words) <= 60 else words[:59] + "…"

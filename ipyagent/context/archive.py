@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from ipyagent.escape import cut
 from ipyagent.journal.blocks import CALL, PICTURES, THINKING, in_words, is_result, places
 from ipyagent.journal.body import ToolResultRef
 from ipyagent.journal.events import Block
@@ -132,7 +133,7 @@ def main_argument(given: dict[str, object]) -> str:
                 return words
         elif isinstance(value, str) and (parts := value.split(maxsplit=ARGUMENT_CHARS)):  # more words never fit
             words = " ".join(parts).rstrip()
-            return words if len(words) <= ARGUMENT_CHARS else words[: ARGUMENT_CHARS - 1] + "…"
+            return cut(words, ARGUMENT_CHARS)
     return ""
 
 

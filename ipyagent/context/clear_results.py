@@ -25,7 +25,7 @@ from ipyagent.context.thresholds import (
     rounded,
     weigh,
 )
-from ipyagent.journal.blocks import THINKING
+from ipyagent.journal.blocks import CACHE_SECONDS, THINKING
 from ipyagent.journal.body import ToolResultRef
 from ipyagent.journal.events import Event, LayerDecision, ResultsCleared, SystemReminder
 from ipyagent.journal.journal import FOLDER
@@ -179,8 +179,6 @@ KEPT_IN = (f"{FOLDER}/", "_agent[")
 """How a call names what is kept: by its file, or by its handle in python."""
 MOST_CUTS = 40
 """Places that are weighed: with more results than that, every few places are near enough: 2.5 % of them."""
-TTL = {"5m": 300.0, "1h": 3600.0}
-"""Seconds that the provider keeps a prefix after its last use."""
 
 
 class ClearResults:
@@ -261,7 +259,7 @@ def judge(now: LayerContext, results: list[ToolResultRef], old: list[int], keep:
     view = now.view
     behind, measure = view.behind(), view.measure
     size = len(view.messages)
-    lifetime = TTL[now.setting("cache_ttl")]
+    lifetime = CACHE_SECONDS[now.setting("cache_ttl")]
     sent = view.held(size, lifetime)
     savings = [results[at].tokens - LEFT for at in old]
     # a result is old since the `keep` that are newer had come: requests since then have read it in vain

@@ -15,6 +15,7 @@ from itertools import pairwise
 import msgspec
 
 from ipyagent.context.archive import STEM, left_ranges
+from ipyagent.escape import cut
 from ipyagent.journal.events import Block, Event, LayerDecision, TurnCollapsed
 from ipyagent.journal.protocols import LayerContext, Moment
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
@@ -97,18 +98,14 @@ def account(blocks: Sequence[Block], path: str = "") -> Block:
     if calls:
         left_out = len(calls) - CALLS
         lines.append(f"{len(calls)} calls:" if left_out <= 0 else f"{len(calls)} calls, the last {CALLS}:")
-        lines += [f"- {call['name']} {_cut(_given(call), CALL_CHARS)}" for call in calls[-CALLS:]]
+        lines += [f"- {call['name']} {cut(_given(call), CALL_CHARS)}" for call in calls[-CALLS:]]
     if texts:
-        lines += ["It ended with:", _cut(texts[-1], ANSWER_CHARS)]
+        lines += ["It ended with:", cut(texts[-1], ANSWER_CHARS)]
     return {"type": "text", "text": "\n".join([*lines, "</collapsed>"])}
 
 
 def _given(call: Block) -> str:
     return json.dumps(call["input"], ensure_ascii=False)
-
-
-def _cut(text: str, chars: int) -> str:
-    return text if len(text) <= chars else text[: chars - 1] + "…"
 
 
 collapse = Collapse()

@@ -29,7 +29,7 @@ from ipyagent.context.boundary import (
 )
 from ipyagent.context.notes import noted, notes_before, notes_beside
 from ipyagent.errors import CompactionFailed, CompactionTooLong, ImageRefused, PromptTooLong, TooLarge
-from ipyagent.journal.blocks import PICTURES, THINKING, text_block
+from ipyagent.journal.blocks import CACHE_SECONDS, PICTURES, THINKING, text_block
 from ipyagent.journal.body import ToolResultRef
 from ipyagent.journal.events import Block, Event, LayerDecision
 from ipyagent.journal.protocols import Forked, ForkOrder, LayerContext, Moment
@@ -234,7 +234,6 @@ ASKED_LITTLE = 2_000
 in two short recorded sessions, and the call for it is paid too."""
 PURPOSE = "compaction"
 """How the fork that writes a summary is named in the journal."""
-CACHE_MINUTES = {"5m": 5, "1h": 60}
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|(?=<summary>)|\Z)", re.DOTALL)
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>\s*\Z|\Z)", re.DOTALL)
 
@@ -508,7 +507,7 @@ def _bare_is_cheaper(now: LayerContext) -> bool:
             behind += estimate_block(block) if pictures else 0
     if not pictures:
         return False
-    warm = now.idle < 60 * CACHE_MINUTES.get(now.setting("cache_ttl"), 5) and now.setting("prompt_cache")
+    warm = now.idle < CACHE_SECONDS[now.setting("cache_ttl")] and now.setting("prompt_cache")
     cached, anew = (now.rates.read, now.rates.write) if warm else (now.rates.input, now.rates.input)
     return (behind - pictures) * anew < behind * cached
 

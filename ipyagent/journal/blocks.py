@@ -296,6 +296,10 @@ Position: TypeAlias = tuple[int, int]
 UNMARKED = ("thinking", "redacted_thinking")
 
 
+CACHE_SECONDS = {"5m": 300.0, "1h": 3_600.0}
+"""For how long the provider keeps a prefix, by `cache_ttl` (Messages API documentation, "Prompt caching")."""
+
+
 def mark_for(ttl: str) -> Block:
     """A mark that asks for a prefix to be kept for `ttl`, "5m" or "1h"."""
     return {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}

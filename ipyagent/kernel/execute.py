@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
+from ipyagent.escape import cut
 from ipyagent.journal.protocols import CellOutput, Execution, ObjectRef
 from ipyagent.kernel.displays import Displays, is_artist, open_figures, take_figures, watch_figures
 from ipyagent.kernel.output import OutputLog, Tapped, drain
@@ -223,7 +224,7 @@ class Capture:
         if not isinstance(code, int) or code == 0:
             return
         shown = " ".join(command.split())
-        shown = shown if len(shown) <= 80 else shown[:80] + "…"
+        shown = cut(shown, 80)
         ended = f"exit status {code}" if code > 0 else f"ended by signal {-code}"
         self._log.line(f"[{ended}: {shown}]")
 

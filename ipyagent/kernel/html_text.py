@@ -8,6 +8,8 @@ import html
 import re
 from collections.abc import Iterator, Mapping
 
+from ipyagent.escape import cut
+
 MOST_HTML = 400_000
 """Characters of a displayed HTML text that are read."""
 MOST_CELL = 500
@@ -27,7 +29,7 @@ _SPACE = re.compile(r"\s+")
 def markdown_of(text: str) -> str:
     """HTML as Markdown: tables as rows, headings, list items and links kept, scripts and styles left out. Reads
     MOST_HTML characters and says when there was more."""
-    cut = len(text) > MOST_HTML
+    over = len(text) > MOST_HTML
     page = _Page()
     for name, closing, attributes, between in _tokens(text[:MOST_HTML]):
         if between:
@@ -37,7 +39,7 @@ def markdown_of(text: str) -> str:
         else:
             page.open(name, attributes)
     made = page.text()
-    return made + f"\n… the HTML continues: {len(text):,} characters in all" if cut and made else made
+    return made + f"\n… the HTML continues: {len(text):,} characters in all" if over and made else made
 
 
 def _tokens(text: str) -> Iterator[tuple[str, bool, str, str]]:
@@ -251,7 +253,7 @@ class _Table:
             return
         if len(self._row) < 10 * MOST_COLUMNS:
             words = _SPACE.sub(" ", "".join(self._cell)).strip().replace("|", "\\|")
-            self._row.append(words if len(words) <= MOST_CELL else words[:MOST_CELL] + "…")
+            self._row.append(cut(words, MOST_CELL))
             self._row += [""] * (self._span - 1)
         self._cell = None
 

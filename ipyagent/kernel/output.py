@@ -18,14 +18,6 @@ from typing import Any
 from ipyagent.escape import SEQUENCE, plain
 from ipyagent.redaction import after_cut, before_cut
 
-_ESCAPE = re.compile(
-    r"\x1b(?:"
-    r"\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC: titles, links
-    r"|[PX^_][^\x1b]*\x1b\\"  # DCS, SOS, PM, APC
-    r"|[ -/]*[0-~])"
-    r"|\x9b[0-?]*[ -/]*[@-~]"
-)
 _OPEN_ESCAPE = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]{0,4000}\x1b?|[ -/]*)|\x9b[0-?]*[ -/]*)\Z")
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]|\x1b(?!\[\d{0,4}[A-GJK])")
 _MOVE = re.compile(r"\x1b\[(\d{0,4})([A-GJK])")
@@ -317,7 +309,7 @@ class _Screen:
 
 
 def _scrub(text: str) -> str:
-    text = _ESCAPE.sub(moves_alone, text)
+    text = SEQUENCE.sub(moves_alone, text)
     text = _CONTROL.sub("", text)
     return _SURROGATE.sub("\ufffd", text)
 

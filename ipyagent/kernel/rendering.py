@@ -19,7 +19,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ipyagent.escape import plain
+from ipyagent.escape import cut, plain
 from ipyagent.kernel.html_text import MOST_HTML, markdown_of
 from ipyagent.kernel.previews import TypeInfo, find
 from ipyagent.kernel.previews.charts import plotly_words, vega_words, words
@@ -504,7 +504,7 @@ def last_line(error: BaseException, max_chars: int = 300) -> str:
         said = f"(its message cannot be read: {type(broken).__name__})"
     said = next(filter(None, map(str.strip, _readable(said[:4_000]).split("\n"))), "")
     text = f"{name}: {said}" if said else name
-    return text if len(text) <= max_chars else text[:max_chars] + "…"
+    return cut(text, max_chars)
 
 
 def _readable(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from ipyagent.journal.blocks import CACHE_SECONDS
 from ipyagent.journal.events import (
     Block,
     BlockDropped,
@@ -37,7 +38,6 @@ from ipyagent.journal.view import ContextView
 
 SLACK = 1_024
 """Tokens that may be missed without a word: the smallest prefix that most models cache."""
-SECONDS = {"5m": 300.0, "1h": 3600.0}
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +161,7 @@ class CacheWatch:
                 return "the first picture: the provider starts the messages over", True
             if before.effort != now.effort:
                 return f"the effort changed{says}", False
-        idle, kept = now.at - self._used_at, SECONDS[now.ttl]
+        idle, kept = now.at - self._used_at, CACHE_SECONDS[now.ttl]
         if self._used_at and idle >= kept:
             return f"idle for {idle / 60:.0f} minutes, longer than the {kept / 60:.0f} that the cache lives", False
         return f"nothing changed here: the server lost it{says}", False

@@ -18,12 +18,11 @@ import msgspec
 
 from ipyagent.context.summarize import shortened
 from ipyagent.errors import ModelError, PromptTooLong, ToolFailure
-from ipyagent.journal.blocks import mark_for, text_block
+from ipyagent.journal.blocks import CACHE_SECONDS, mark_for, text_block
 from ipyagent.journal.events import Block, ForkEnded, Usage
 from ipyagent.journal.protocols import REPLY, Forked, ForkOrder, Model, ModelReply, Request, RetryWait, Workspace
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.ask import RequestMeter
-from ipyagent.loop.cache_watch import SECONDS
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import at_most, cost_of
@@ -284,7 +283,7 @@ async def _call(
 def _held(session: Session, whole: list[dict[str, Any]], copy: list[dict[str, Any]]) -> int:
     """How many of the messages that the shorter copy has in common with the conversation the provider holds."""
     same = next((at for at, (one, other) in enumerate(zip(whole, copy, strict=False)) if one is not other), len(copy))
-    return session.view.held(same, SECONDS[session.limits.cache_ttl])
+    return session.view.held(same, CACHE_SECONDS[session.limits.cache_ttl])
 
 
 def _marked(order: ForkOrder, messages: list[dict[str, Any]], held: int | None, ttl: str) -> list[dict[str, Any]]:

@@ -37,9 +37,9 @@ import msgspec
 
 from ipyagent import sandbox
 from ipyagent.errors import AgentError, UsageError
-from ipyagent.kernel.processes import MARK, without_keys
-from ipyagent.project import find_root, is_shared, user_folder
-from ipyagent.sandbox import Level
+from ipyagent.escape import cut
+from ipyagent.kernel.processes import MARK
+from ipyagent.project import user_folder
 
 # ---- Hooks that are shell commands: `hooks.json` in the user's own folder, never one of a project. {"pre_tool":
 # [{"command": "check-call", "tool": "shell", "timeout": 10}], "stop": ["notify-send done"]} A command gets the
@@ -76,7 +76,7 @@ class CommandHook:
 
     def __init__(self, point: str, entry: HookEntry) -> None:
         self.point, self.entry = point, entry
-        self.__name__ = entry.command if len(entry.command) <= 60 else entry.command[:59] + "…"
+        self.__name__ = cut(entry.command, 60)
 
     def __repr__(self) -> str:
         return f"<CommandHook {self.point}: {self.__name__}>"

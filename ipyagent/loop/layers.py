@@ -21,7 +21,7 @@ from ipyagent.context.archive import left_ranges
 from ipyagent.context.summarize import stated_gap
 from ipyagent.context.thresholds import near_threshold
 from ipyagent.errors import AgentError, BadRequest, JournalError, ModelError, PromptTooLong, TooLarge
-from ipyagent.journal.blocks import text_block
+from ipyagent.journal.blocks import CACHE_SECONDS, text_block
 from ipyagent.journal.events import (
     Block,
     Compacted,
@@ -37,7 +37,6 @@ from ipyagent.journal.events import (
 from ipyagent.journal.protocols import Forked, ForkOrder, Layer, LayerContext, ModelReply, Moment, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.loop.ask import ask
-from ipyagent.loop.cache_watch import SECONDS
 from ipyagent.loop.calls import place_of
 from ipyagent.loop.fork import run_fork
 from ipyagent.loop.hooks import hooks
@@ -279,7 +278,7 @@ class Engine:
         saved, written = event.tokens_before - event.tokens_after, 0
         if session.setting("prompt_cache"):
             idle = max(0.0, session.watch.clock() - session.history.said_at)
-            held = view.held(len(view.messages), SECONDS[session.limits.cache_ttl] - idle)
+            held = view.held(len(view.messages), CACHE_SECONDS[session.limits.cache_ttl] - idle)
             anyway = view.behind().tokens[held]  # the provider holds nothing of that
             stays = estimate_blocks(block for _, block, source in view.placed() if source < event.first)
             held_head = view.scaled(estimate_blocks(view.tools)) if anew else view.head_counted

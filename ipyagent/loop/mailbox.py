@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ipyagent.errors import AgentError, ToolFailure
+from ipyagent.escape import cut
 from ipyagent.journal.events import MessageKind, MessageReceived, MessageSent
 from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import MessageOrder, ToolOutput
@@ -222,7 +223,7 @@ def checked_letter(text: str) -> str:
 def summed(summary: str, text: str) -> str:
     """A line that says what a message is about: its summary, else its beginning."""
     line = " ".join(words(summary or text[:1_000]).split())
-    return line if len(line) <= SUMMARY_CHARS else line[: SUMMARY_CHARS - 1] + "…"
+    return cut(line, SUMMARY_CHARS)
 
 
 def received(letter: MailMessage, redact: Callable[[str], str] = str) -> MessageReceived:

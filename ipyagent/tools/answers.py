@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ipyagent.errors import ToolFailure
+from ipyagent.escape import SEQUENCE
 from ipyagent.journal.events import Block
 from ipyagent.journal.protocols import ObjectRef, ToolOutput
 from ipyagent.journal.tokens import prose_chars
@@ -27,7 +28,6 @@ MOST_BYTES = 3_700_000
 """An image over 5 MB of base64 is refused; 3.7 MB of bytes are 4.93 MB of base64."""
 
 _BAD = re.compile("[\x00\ud800-\udfff]")
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 
 
 def clean(text: str) -> str:
@@ -40,7 +40,7 @@ def clean(text: str) -> str:
 def plain(text: str) -> str:
     """`clean` text as a terminal would leave it: no escape sequences, the last state of lines
     that were rewritten."""
-    return settled(_ANSI.sub(moves_alone, clean(text)))
+    return settled(SEQUENCE.sub(moves_alone, clean(text)))
 
 
 def capped(text: str, limit: int) -> str:

@@ -20,6 +20,7 @@ from functools import cached_property, partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 from ipyagent.errors import ToolFailure, UsageError
+from ipyagent.escape import cut
 from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.tools.answers import to_output
 
@@ -154,8 +155,7 @@ def line_of(error: ErrorDetails, parameters: Mapping[str, inspect.Parameter]) ->
         return f"`{place}`: no such argument; allowed: {', '.join(parameters) or 'none'}"
     given = error["input"]
     shown = repr(given) if isinstance(given, (str, int, float, bool)) else type(given).__name__
-    shown = shown if len(shown) <= 80 else shown[:77] + "…"
-    return f"`{place}`: {error['msg'].partition(', unable to parse')[0]}, got {shown}"
+    return f"`{place}`: {error['msg'].partition(', unable to parse')[0]}, got {cut(shown, 80)}"
 
 
 Arguments: TypeAlias = dict[str, Any]

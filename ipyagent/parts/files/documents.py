@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ipyagent.errors import ToolFailure
+from ipyagent.escape import cut
 from ipyagent.journal.journal import LONGEST_LINE
 from ipyagent.kernel.previews import numbers_in_text
 from ipyagent.redaction import mask, mask_named
@@ -274,7 +275,7 @@ def short(value: str, most: int = _CELL) -> str:
     """A cell on one line of at most `most` characters; no half of a secret is left."""
     value = mask(value) if len(value) > most else value
     value = value.replace("\n", "\\n").replace("\r", "\\r")
-    return value if len(value) <= most else value[: most - 1] + "…"
+    return cut(value, most)
 
 
 def parquet_text(path: Path, name: str, pages: Pages, stop: Stop) -> str:

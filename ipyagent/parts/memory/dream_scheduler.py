@@ -7,17 +7,15 @@ practice model only when the user asks. It never runs in a project that is not t
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ipyagent.assembly.wiring import model_of
+from ipyagent.assembly.wiring import at_exit, model_of
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import ForkEnded
 from ipyagent.kernel.dispatcher import MainThreadExecutor
@@ -226,7 +224,7 @@ class DreamScheduler:
         self._ended.clear()
         if not self._registered:
             self._registered = True
-            _at_exit(self)
+            at_exit(self, DreamScheduler.close)  # a dream is rolled back while threads still serve it
 
     # ------------------------------------------------------------------ behind a turn
 
@@ -280,19 +278,3 @@ class DreamScheduler:
         if waiting is not None and time.time() - waiting.at < WAITING_DAYS * 86_400:
             return "a dream is waiting for your approval (%memory dream --accept)"
         return "" if store.list() else "there are no memories"
-
-
-def _at_exit(dreaming: DreamScheduler) -> None:
-    """When the process ends, a dream is rolled back while threads still serve it."""
-    known, process = weakref.ref(dreaming), os.getpid()
-
-    def end() -> None:
-        found = known()
-        if found is not None and os.getpid() == process:
-            found.close()
-
-    register: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
-    try:
-        register(end)
-    except RuntimeError:
-        return  # the process ends already

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ipyagent.assembly.wiring import at_exit, small_model_of
 from ipyagent.errors import AgentError, JournalError, ModelError, NoSuchPath, UnknownModel
+from ipyagent.journal.blocks import CACHE_SECONDS
 from ipyagent.journal.events import Block, LayerDecision, LayerFailed, MemoryExtracted
 from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events
 from ipyagent.journal.protocols import Forked, ForkOrder, Rates, Surface
@@ -57,8 +58,6 @@ LONGEST_END = 60.0
 REPLY_TOKENS = 8_000
 USUAL_REPLY = 300
 """Tokens of an extraction's answer, when costs are compared: between "Nothing to save." and two memories."""
-LIFETIMES = {"5m": 300.0, "1h": 3_600.0}
-"""Seconds for which the provider keeps a prefix."""
 WARM = 0.9
 """The part of that time in which a look in a pause is begun."""
 LEFT_SESSIONS, LEFT_DAYS = 3, 30.0
@@ -239,7 +238,7 @@ class MemoryExtractor:
             return
         seconds, limits = 60.0 * minutes, run.session.limits
         if limits.prompt_cache and not self._small(run.session):
-            seconds = min(seconds, WARM * LIFETIMES[limits.cache_ttl])
+            seconds = min(seconds, WARM * CACHE_SECONDS[limits.cache_ttl])
         run.timer = run.loop.call_later(seconds, lambda: self._pause(run, run.ended))
 
     def _pause(self, run: _Run, ended: EndedTurn) -> None:
@@ -449,7 +448,7 @@ class MemoryExtractor:
         text = estimate_text(told.text) + order + estimate_blocks(memory)
         limits, prefix = session.limits, session.view.count().tokens
         idle = time.time() - session.history.said_at
-        warm = limits.prompt_cache and idle < LIFETIMES[limits.cache_ttl]
+        warm = limits.prompt_cache and idle < CACHE_SECONDS[limits.cache_ttl]
         mine = rates_of(session.info.model, limits.cache_ttl, prefix, session.info.server)
         theirs = rates_of(small or session.info.model, limits.cache_ttl, text, session.info.server)
         if mine == Rates() or theirs == Rates():

@@ -11,6 +11,7 @@ import unicodedata
 from typing import Literal, NamedTuple, get_args
 
 from ipyagent.errors import MemoryRefused
+from ipyagent.escape import cut
 
 Scope = Literal["project", "user"]
 SCOPES: tuple[str, ...] = get_args(Scope)
@@ -165,5 +166,4 @@ def _check_part(raw: str, part: str) -> None:
 
 def _refused(raw: object, what: str, instead: str) -> MemoryRefused:
     shown = ascii(raw) if not isinstance(raw, str) or not raw.isprintable() else f'"{raw}"'
-    shown = shown if len(shown) <= 80 else f"{shown[:70]}…"
-    return MemoryRefused(f"a memory cannot be called {shown}: it {what}; {instead}", reason="name")
+    return MemoryRefused(f"a memory cannot be called {cut(shown, 80)}: it {what}; {instead}", reason="name")

@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
+from ipyagent.escape import cut
 from ipyagent.parts.memory.concepts import shared, weighty
 from ipyagent.parts.memory.tokenizer import RUN, count, folded
 
@@ -413,5 +414,4 @@ def is_assent(text: str) -> bool:
 
 
 def brief(text: str) -> str:
-    flat = " ".join(text.split())
-    return repr(flat if len(flat) <= 160 else f"{flat[:159]}…")
+    return repr(cut(" ".join(text.split()), 160))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from ipyagent.errors import AgentError, MemoryRefused, ToolFailure
+from ipyagent.escape import cut
 from ipyagent.frontmatter import read_headed
 from ipyagent.journal.protocols import REPLY, ToolOutput, Workspace
 from ipyagent.parts.memory.access import KINDS, MemoryAccess, SavedMemory
@@ -164,12 +165,12 @@ class _Edit(NamedTuple):
         old = _text(self.old)
         places = _places(before, old)
         if not places:
-            told = f"No replacement was performed, old_str `{_brief(old)}` did not appear verbatim in {path}."
+            told = f"No replacement was performed, old_str `{cut(old, 200)}` did not appear verbatim in {path}."
             raise ToolFailure(told)
         if len(places) > 1:
             numbers = ", ".join(dict.fromkeys(str(before.count("\n", 0, at) + 1) for at in places))
             raise ToolFailure(
-                f"No replacement was performed. Multiple occurrences of old_str `{_brief(old)}` in lines: {numbers}. "
+                f"No replacement was performed. Multiple occurrences of old_str `{cut(old, 200)}` in lines: {numbers}. "
                 "Please ensure it is unique"
             )
         after = before[: places[0]] + self.part + before[places[0] + len(old) :]
@@ -269,10 +270,6 @@ def _places(text: str, part: str) -> list[int]:
         found.append(at)
         at = text.find(part, at + 1)
     return found
-
-
-def _brief(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def _pieces(said: str | list[str]) -> list[str]:

@@ -91,6 +91,25 @@ async def run_fork(
         )
 
 
+async def answer_to(model: Model, request: Request, record: Callable[[ForkEnded], object]) -> str:
+    """The text of a model's reply to one small request without tools; `record` takes what it cost, however it ends.
+    Raises ModelError."""
+    began, spent, status = time.monotonic(), _Spent(request.model, ""), "stopped"
+    try:
+        reply = await _reply(model, request, spent)
+        status = "failed" if reply.broken else "finished"
+        return "\n".join(str(block["text"]) for block in reply.said.blocks if block["type"] == "text")
+    except ModelError:
+        status = "failed"
+        raise
+    finally:
+        known = model.known(request.model)
+        cost = cost_of(request.model, spent.usage, server=known.server if known is not None else "")
+        seconds = round(time.monotonic() - began, 3)
+        record(ForkEnded(purpose=request.purpose, status=status, usage=spent.usage, cost=cost, seconds=seconds,
+                         model=request.model))  # fmt: skip
+
+
 class _Spent:
     """Sums of a fork's requests to a model; each is priced on its own."""
 

@@ -20,7 +20,7 @@ import msgspec
 from ipyagent.journal.events import AssistantMessage, Event, MemorySaved, ToolCalled, UsageReported
 from ipyagent.parts.memory.dream_record import DreamChange
 from ipyagent.parts.memory.dream_workspace import deleted_share
-from ipyagent.parts.memory.extract import Listed, manifest
+from ipyagent.parts.memory.extract import Listed, harmless, manifest
 from ipyagent.parts.memory.index import MOST_LINES
 from ipyagent.parts.memory.transaction import DreamLock
 
@@ -172,17 +172,13 @@ def order(
         "scope": scope,
         "care": "" if scope == "project" else EVERYWHERE,
         "sessions": ", ".join(sessions[:MOST_FINDINGS]) or "none",
-        "findings": "\n".join(f"- {_harmless(each)}" for each in findings[:MOST_FINDINGS]) or "(nothing)",
+        "findings": "\n".join(f"- {harmless(each)}" for each in findings[:MOST_FINDINGS]) or "(nothing)",
         "memories": manifest(memories),
         "replies": str(MOST_REPLIES),
         "index": str(MOST_LINES),
     }
     told = _NAMED.sub(lambda found: values.get(found[1], found[0]), _text("dream_prompt.md"))
     return f"<{TAG}>\n{told}\n</{TAG}>"
-
-
-def _harmless(text: str) -> str:
-    return " ".join(text.split()).replace("</", "<\\/")[:200]
 
 
 def _text(name: str) -> str:

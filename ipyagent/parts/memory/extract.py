@@ -268,7 +268,7 @@ def directive(
     on (0: a transcript that stands above), `turns` its model calls, `now` Unix time, `saved` paths of what the
     agent saved in these turns itself."""
     newest = f"newest {messages} message{'s' if messages != 1 else ''} above"
-    already = f"The agent saved in these turns itself: {', '.join(map(_harmless, saved))}. What they say is done."
+    already = f"The agent saved in these turns itself: {', '.join(map(harmless, saved))}. What they say is done."
     values = {
         "messages": newest if messages else "transcript above",
         "turns": str(turns),
@@ -286,7 +286,7 @@ def manifest(memories: Sequence[Listed]) -> str:
     """One line a memory: type, path, day, description."""
     lines = [
         f"- [{each.kind or 'no type'}] {each.path} ({datetime.fromtimestamp(each.modified):%Y-%m-%d}): "
-        f"{_harmless(each.description) or '(no description)'}"
+        f"{harmless(each.description) or '(no description)'}"
         for each in memories[:MOST_LISTED]
     ]
     if len(memories) > MOST_LISTED:
@@ -294,7 +294,7 @@ def manifest(memories: Sequence[Listed]) -> str:
     return "\n".join(lines) or "(none yet)"
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """One line that cannot end the element it stands in."""
     return " ".join(text.split()).replace("</", "<\\/")[:200]
 

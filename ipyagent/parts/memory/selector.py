@@ -7,7 +7,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -18,13 +18,13 @@ import msgspec
 from ipyagent.assembly.wiring import endpoint_of, model_of, small_model_of
 from ipyagent.assembly.workbench import SessionSetup
 from ipyagent.config import IPyAgent
-from ipyagent.errors import AgentError, JournalError, ModelError, NoSuchPath, UnknownModel
-from ipyagent.journal.events import ForkEnded, Usage
-from ipyagent.journal.protocols import Model, ModelReply, Request
-from ipyagent.loop.ask import RequestMeter
+from ipyagent.errors import AgentError, JournalError, NoSuchPath, UnknownModel
+from ipyagent.journal.events import ForkEnded
+from ipyagent.journal.protocols import Model, Request
+from ipyagent.loop.fork import answer_to
 from ipyagent.loop.session import Session
 from ipyagent.model.connect import LOCAL, PRACTICE, Connections
-from ipyagent.model.prices import at_most, cost_of
+from ipyagent.model.prices import at_most
 from ipyagent.parts.memory import fulltext
 from ipyagent.parts.memory.fulltext import Embedder, FullText
 from ipyagent.parts.memory.metadata_index import PART, Memory
@@ -289,32 +289,13 @@ class MemorySelector:
             schema=purpose.schema,
             purpose=purpose.name,
         )
-        began, meter, status, answer = time.monotonic(), RequestMeter(), "stopped", ""
-        usage: Usage | None = None
-        try:
-            async with aclosing(model.stream(request)) as events:  # type: ignore[type-var] # an async generator
-                async for event in events:
-                    meter.take(event)
-                    if isinstance(event, ModelReply):
-                        usage = event.usage
-                        status = "failed" if event.broken else "finished"
-                        texts = [str(block["text"]) for block in event.said.blocks if block["type"] == "text"]
-                        answer = "\n".join(texts)
-        except ModelError:
-            status = "failed"
-            raise
-        finally:
-            usage = usage or meter.usage or Usage()
-            known = model.known(small)
-            cost = cost_of(small, usage, server=known.server if known is not None else "")
-            self._spent(at_most(cost, usage))
-            seconds = round(time.monotonic() - began, 3)
+
+        def ended(event: ForkEnded) -> None:
+            self._spent(at_most(event.cost, event.usage))
             if session is not None:
-                ended = ForkEnded(
-                    purpose=purpose.name, status=status, usage=usage, cost=cost, seconds=seconds, model=small
-                )
-                record_if_open(session, ended)
-        return answer
+                record_if_open(session, event)
+
+        return await answer_to(model, request, ended)
 
 
 def tools_in_use(session: Session) -> list[str]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Callable
-from contextlib import aclosing
 from pathlib import PurePath
 from typing import Any
 
@@ -19,13 +17,12 @@ from ipyagent.journal.events import (
     PermissionAnswered,
     PermissionAsked,
     ToolCalled,
-    Usage,
     UsageReported,
 )
-from ipyagent.journal.protocols import Model, ModelReply, PermissionAnswer, Request, TurnStatus
-from ipyagent.loop.ask import RequestMeter
+from ipyagent.journal.protocols import Model, PermissionAnswer, Request, TurnStatus
+from ipyagent.loop.fork import answer_to
 from ipyagent.loop.session import Session
-from ipyagent.model.prices import at_most, cost_of
+from ipyagent.model.prices import at_most
 from ipyagent.parts.subagents.subagent import Subagent
 from ipyagent.parts.subagents.types import words
 
@@ -130,30 +127,13 @@ async def progress_line(
         thinking=False,
         purpose=PURPOSE,
     )
-    began, meter, status, answer = time.monotonic(), RequestMeter(), "stopped", ""
-    usage: Usage | None = None
+    answer = ""
     try:
-        async with asyncio.timeout(PATIENCE), aclosing(model.stream(request)) as events:  # type: ignore[type-var] # an async generator
-            async for event in events:
-                meter.take(event)
-                if isinstance(event, ModelReply):
-                    usage, status = event.usage, "finished"
-                    blocks = event.said.blocks
-                    answer = " ".join(str(block["text"]) for block in blocks if block["type"] == "text")
+        async with asyncio.timeout(PATIENCE):
+            answer = await answer_to(model, request, record)
     except (ModelError, TimeoutError) as problem:
-        status = "failed"
         if isinstance(problem, UnknownModel) and not isinstance(problem, NoSuchPath):
             missing(name)
-    finally:
-        usage = usage or meter.usage or Usage()
-        known = model.known(name)
-        cost = cost_of(name, usage, server=known.server if known is not None else "")
-        seconds = round(time.monotonic() - began, 3)
-        record(
-            ForkEnded(
-                purpose=PURPOSE, status=status, usage=usage, cost=cost, seconds=seconds, model=name
-            )
-        )
     line = " ".join(answer.split()).strip(" .\"'`")[:MOST_CHARS]
     return line if _FORM.fullmatch(line) else plain_line(child)
 

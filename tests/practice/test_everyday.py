@@ -116,7 +116,7 @@ QUESTIONS: list[tuple[str, str, list[Any]]] = [
     ("orders", "average price by region excluding returns", by(D[~D.returned], "region", "price")),
     ("orders", "average price by region where returned is false", by(D[~D.returned], "region", "price")),
     ("orders", "average price and total revenue by region", NO),
-    ("orders", "average price by region and plot revenue by units", NO),
+    ("orders", "average price by region and plot revenue by units", [*by(D, "region", "price"), 400]),
     ("orders", "average price by region. Then plot revenue by units.", [*by(D, "region", "price"), 400]),
     ("orders", "mean units, then mean price", [D.units.mean(), D.price.mean()]),
     ("orders", "total units and revenue by channel",

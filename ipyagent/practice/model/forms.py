@@ -170,7 +170,8 @@ _POLITE: Final = re.compile(
 _TAIL: Final = re.compile(r"(?:[\s,，]*(?:please|thanks?(?: you)?|for me|谢谢|好吗|可以吗))?[\s.!?。！？]*$", re.I)
 _SENTENCE: Final = re.compile(
     r"(?<=[.!?])\s+|(?<=[。！？])\s*|\s*[;；]\s*(?:(?:and )?then,? )?"
-    r"|,? (?:and )?then,? |，?(?:然后|接着|再)(?=[\u3400-\u9fff])",
+    r"|,? (?:and )?then,? |，?(?:然后|接着|再)(?=[\u3400-\u9fff])"
+    r"|,? and (?=(?:profile|describe|show|count|tell me|plot|compute|calculate|how many|which|what)\b)",
     re.I,
 )
 _GREETING: Final = re.compile(r"\W*(?:hi|hello|hey|help|what can you do|你好|帮助|你会什么)\W*", re.I)

@@ -38,8 +38,9 @@ import msgspec
 from ipyagent import sandbox
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.escape import cut
-from ipyagent.kernel.processes import MARK
-from ipyagent.project import user_folder
+from ipyagent.kernel.processes import MARK, without_keys
+from ipyagent.project import find_root, is_shared, user_folder
+from ipyagent.sandbox import Level
 
 # ---- Hooks that are shell commands: `hooks.json` in the user's own folder, never one of a project. {"pre_tool":
 # [{"command": "check-call", "tool": "shell", "timeout": 10}], "stop": ["notify-send done"]} A command gets the

@@ -257,7 +257,10 @@ def plot(asked: Asked) -> Work:
         kind, draw = "box plot 箱线图", f".boxplot(column={down}, by={across}, rot=45)"
         measure = f".groupby({across}, observed=True)[{down}].median().to_csv()"
         if table.counts(x):
-            kind, draw = "scatter plot 散点图", f".plot.scatter(x={across}, y={down})"
+            labels = ""
+            if _UNITS.search(task.conversation.system):  # a remembered rule, of which one sees that it is followed
+                labels = f", xlabel={literal(_with_unit(str(x)))}, ylabel={literal(_with_unit(str(y)))}"
+            kind, draw = "scatter plot 散点图", f".plot.scatter(x={across}, y={down}{labels})"
         elif table.kind(x).startswith("datetime"):
             kind, draw = "line 折线图", f".sort_values({across}).plot(x={across}, y={down})"
 

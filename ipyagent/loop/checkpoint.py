@@ -45,7 +45,7 @@ ROOM = 4
 _HEADER = 4_096
 _PIECE = 1 << 20
 _PURPOSE = "checkpoint"
-_PACKAGES = ("context", "journal", "loop", "memory", "model", "parts/pins", "parts/plan", "parts/skills")
+_PACKAGES = ("context", "journal", "loop", "model", "parts/memory", "parts/pins", "parts/plan", "parts/skills")
 """Where the classes are whose objects are kept."""
 _OTHERS = {
     ("array", "_array_reconstructor"), ("array", "array"), ("builtins", "frozenset"), ("builtins", "set"),

@@ -72,6 +72,6 @@ def test_a_click_answers_while_the_code_waits(room: Room, answer: str, said: str
         kernel.click({"kind": "answer", "call": asked.call, "digest": asked.digest, "answer": answer})
 
     assert room.server is not None
-    room.server.script(*_replies(CODE.replace("0.9", "0.14").format(1)))  # type: ignore[arg-type]
+    room.server.script(*_replies(CODE.replace("0.9", {"once": "0.14", "deny": "0.15"}[answer]).format(1)))  # type: ignore[arg-type]
     room.run("%%agent\ngo", headless=False, when="stdin", act=click)
     assert said in result(room)

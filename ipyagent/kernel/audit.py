@@ -293,7 +293,8 @@ def _pty(watch: Watch, args: Any) -> None:
 
 
 def _kill(watch: Watch, process: int, signal: int) -> None:
-    if signal:  # 0 asks whether it is there
+    own_interrupt = process == os.getpid() and signal == 2  # as Ctrl-C does
+    if signal and not own_interrupt:  # 0 asks whether it is there
         watch.ends(process, group=False)
 
 

@@ -58,13 +58,13 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext ipyagent`: register the magics. Makes no folder, opens no connection."""
-    from ipyagent.magics import load
+    from ipyagent.extension.magics import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """`%unload_ext ipyagent`: take everything back that loading did."""
-    from ipyagent.magics import unload
+    from ipyagent.extension.magics import unload
 
     unload(shell)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ipyagent.errors import AgentError
 from ipyagent.escape import plain
 from ipyagent.version import __version__
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -31,28 +36,25 @@ def make_parser() -> argparse.ArgumentParser:
         ("doctor", "check that everything is set up"),
     ):
         commands.add_parser(name, help=text)
-    from ipyagent.commands import dream
     from ipyagent.eval import command as evaluation
     from ipyagent.replay.command import add_arguments
 
     evaluation.add_arguments(commands.add_parser("eval", help="ask a model questions about tables, grade its answers"))
     add_arguments(commands.add_parser("replay", help="replay a recorded session through layers and measure it"))
-    dream.add_arguments(commands.add_parser("dream", help="tidy the memories of a project (for cron)"))
+    _dream_arguments(commands.add_parser("dream", help="tidy the memories of a project (for cron)"))
     commands.add_parser("reference", help="print every magic, command and setting as Markdown")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. Failures are one line on standard error."""
-    from ipyagent.commands import dream
-
     parser = make_parser()
     chosen = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal has no sign for becomes a question mark
         sys.stdout.reconfigure(errors="replace")
     try:
         if chosen.command == "dream":
-            status, line = dream.run(chosen)
+            status, line = _dream(chosen)
             print(line if not status else f"ipyagent: {line}", file=sys.stderr if status else sys.stdout)
             return status
         if chosen.command == "replay":
@@ -64,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return run_eval(chosen)
         if chosen.command == "reference":
-            from ipyagent.commands.reference import reference
+            from ipyagent.extension.reference import reference
 
             print(reference(parser))
             return 0
@@ -85,9 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _tell(command: str) -> int:
     from ipyagent.agent import Agent
-    from ipyagent.commands.context import session_lines
-    from ipyagent.commands.doctor import doctor
     from ipyagent.config import IPyAgent, wrong_in
+    from ipyagent.extension.context_report import session_lines
+    from ipyagent.extension.doctor import doctor
 
     try:
         Path.cwd()
@@ -104,6 +106,61 @@ def _tell(command: str) -> int:
         return 0 if well else 1
     finally:
         agent.close()
+
+
+DONE, FAILED, USAGE, WAITS = 0, 1, 2, 3
+
+
+def _dream_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `ipyagent dream`."""
+    parser.add_argument("--project", type=Path, default=Path(), help="the project's folder (this one)")
+    parser.add_argument("--model", default="", help="model for this dream; `practice` needs no key and no network")
+    parser.add_argument("--if-due", action="store_true", help="only if one is due (a day and some sessions after the last)")
+    parser.add_argument("--scope", choices=("project", "user"), default="project", help="whose memories")
+    doing = parser.add_mutually_exclusive_group()
+    doing.add_argument("--dry-run", action="store_true", help="show what it would do, change nothing")
+    doing.add_argument("--accept", action="store_true", help="apply the dream that is waiting for approval")
+    doing.add_argument("--undo", action="store_true", help="undo the last one")
+
+
+def _dream(chosen: argparse.Namespace) -> tuple[int, str]:
+    """`ipyagent dream --project DIR`, for cron: tidy a project's memories; the exit status and the line that says what
+    was done. 0 done, or nothing to do; 1 it failed, or was stopped, and the memories are as they were; 2 the command
+    line is wrong; 3 it waits for the user's yes."""
+
+    folder: Path = chosen.project
+    if not folder.is_dir():
+        return USAGE, f"there is no folder {folder}; --project names the project's folder"
+    agent = Agent(folder=folder)
+    before = signal.signal(signal.SIGTERM, lambda *_: agent.part(MemoryPart).dreaming.stop())
+    try:
+        return _dreamed(agent, chosen)
+    except AgentError as problem:
+        return FAILED, " ".join(str(problem).split())
+    except KeyboardInterrupt:
+        return FAILED, "stopped; no memory was changed"
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        agent.close()
+
+
+def _dreamed(agent: Agent, chosen: argparse.Namespace) -> tuple[int, str]:
+    from ipyagent.parts.memory import MemoryPart
+    from ipyagent.parts.memory.dream_command import dream_now
+
+    if chosen.if_due and (why := agent.part(MemoryPart).dreaming.closed(chosen.scope)):
+        return DONE, f"nothing to do: {why}"
+    line = dream_now(
+        agent,
+        undo=chosen.undo,
+        dry_run=chosen.dry_run,
+        accept=chosen.accept,
+        model=chosen.model,
+        scope=chosen.scope,
+    )
+    made = agent.part(MemoryPart).dreaming.progress
+    status = made.status if made is not None else "completed"
+    return {"held": WAITS, "killed": FAILED}.get(status, DONE), line
 
 
 if __name__ == "__main__":

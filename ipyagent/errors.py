@@ -29,6 +29,8 @@ Expected endings (stopped, limit, refused) are values, see `ipyagent.journal.eve
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ipyagent.escape import plain
 
 
@@ -149,3 +151,11 @@ class BrokenStream(ModelError):
 
 class ToolFailure(Exception):
     """Raised by a tool: the text is what the model reads as an error result."""
+
+
+def nearest(word: str, known: Sequence[str], cutoff: float = 0.5) -> str:
+    """" did you mean …" for a word that is not known, "" when nothing is near."""
+    from difflib import get_close_matches  # loading needs it not
+
+    close = get_close_matches(word, known, n=1, cutoff=cutoff)
+    return f"; did you mean {close[0]}?" if close else ""

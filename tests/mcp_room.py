@@ -15,7 +15,7 @@ from rooms import KEY, MODEL
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.journal.events import Event, SystemPromptFrozen, ToolReturned
-from ipyagent.parts.mcp.desk import McpManager
+from ipyagent.parts.mcp import McpManager
 from ipyagent.practice.replies import text
 from ipyagent.practice.replies import tool as calls
 from ipyagent.practice.server import PracticeServer

@@ -18,11 +18,14 @@ from kernels import ROOT
 from rooms import Room, room
 
 from ipyagent.__main__ import make_parser
-from ipyagent.commands import agent, mcp, memory, skills
-from ipyagent.commands.agent import ARGUMENTS
-from ipyagent.commands.reference import OPTIONS, reference
 from ipyagent.config import setting_names
-from ipyagent.options import FLAGS, VALUES
+from ipyagent.extension import commands as agent
+from ipyagent.extension.commands import ARGUMENTS
+from ipyagent.extension.options import FLAGS, VALUES
+from ipyagent.extension.reference import OPTIONS, reference
+from ipyagent.parts.mcp import commands as mcp
+from ipyagent.parts.memory import commands as memory
+from ipyagent.parts.skills import commands as skills
 from ipyagent.version import __version__
 
 README = (ROOT / "README.md").read_text("utf-8")

@@ -99,9 +99,7 @@ class Agent:
             makers=makers,
             tools=tools,
             runs=runs,
-            current=lambda: self.session,
-            running=lambda: self.busy,
-            notice=self.notices.append,
+            agent=self,
         )
         self.connections, self.toolbox = self.bench.connections, self.bench.toolbox
         self.marks = self.bench.marks
@@ -439,6 +437,14 @@ class Agent:
         return lines
 
     # ------------------------------------------------------------------ what a turn works with
+
+    def notice(self, line: str) -> None:
+        """A line that the user sees before the next turn."""
+        self.notices.append(line)
+
+    async def connect_now(self, session: Session, model: AnthropicModel) -> None:
+        """Give the session what it works with, outside a turn of the conversation."""
+        await self.bench.connect(session, model, self.tools_now(), Options())
 
     async def connect(
         self, session: Session, model: AnthropicModel, tools: dict[str, Tool], options: Options

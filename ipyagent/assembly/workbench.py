@@ -5,7 +5,7 @@ each has read."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,7 @@ from ipyagent.redaction import Redactor, mask
 from ipyagent.tools.catalogue import told_of, with_search
 
 if TYPE_CHECKING:
-    from ipyagent.parts import Maker, Parts
+    from ipyagent.parts import Maker, Parts, RunningAgent
 
 
 # ---- What is so in the kernel now, for the model to be told: read on the main thread when a request is taken in.
@@ -129,8 +129,7 @@ class NotebookObserver:
 
 class SessionSetup:
     """The `Host` of the parts that `makers` make. `folder` is where the user works, `tools` are further tools, `runs`
-    which cells ran before; `current` and `running` tell the session of now, and whether a turn runs; `notice` takes
-    lines for the user."""
+    which cells ran before; `agent` is whose it is."""
 
     def __init__(
         self,
@@ -143,9 +142,7 @@ class SessionSetup:
         makers: Iterable[Maker],
         tools: Iterable[Tool] = (),
         runs: Runs | None = None,
-        current: Callable[[], Session | None],
-        running: Callable[[], bool],
-        notice: Callable[[str], None],
+        agent: RunningAgent,
     ) -> None:
         from ipyagent.parts import make_parts
 
@@ -154,8 +151,9 @@ class SessionSetup:
         self.project = project
         self.folder = folder
         self.thread = thread
-        self.notice = notice
-        self._current, self._busy = current, running
+        self.agent = agent
+        """Whose it is, for the commands of parts."""
+        notice = self.notice = agent.notice
         self.connections = Connections()
         self.spending = Spending(project.spend, notice)
         """What all sessions of this user cost today."""
@@ -183,12 +181,12 @@ class SessionSetup:
     @property
     def session(self) -> Session | None:
         """The session that requests go to now."""
-        return self._current()
+        return self.agent.session
 
     @property
     def busy(self) -> bool:
         """Whether a turn runs now."""
-        return self._busy()
+        return self.agent.busy
 
     @property
     def permissions(self) -> Permissions:

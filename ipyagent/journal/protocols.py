@@ -363,7 +363,7 @@ class Workspace(Protocol):
 
     @property
     def skills(self) -> object:
-        """The `SkillAccess` of `ipyagent.parts.skills.desk`, for the tool that loads them; None: there are none."""
+        """The `SkillAccess` of `ipyagent.parts.skills`, for the tool that loads them; None: there are none."""
 
     @property
     def children(self) -> object:

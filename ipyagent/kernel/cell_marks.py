@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ipyagent.escape import line as one_line
+
 HIDE, PIN = "agent-hide", "agent-pin"
 HIDDEN = "[hidden by its author: agent-hide]"
 """What the model reads in the place of a hidden cell, or of what it gave."""
@@ -190,8 +192,24 @@ class CellMarks:
                     found[key] = Marked(mark, ident or key, source.rstrip())
         return list(found.values())
 
+    def told(self, mark: str) -> str:
+        """The cells with a mark for the user, a line each, and how to mark one."""
+        cells = self.marked(mark)
+        what = "hidden from the agent" if mark == HIDE else "pinned; the agent always sees them"
+        lines = [f"{one_line(cell.ident or '(no id)')}  {one_line(_first_line(cell.source))[:80]}" for cell in cells]
+        lines.insert(0, f"{len(cells)} cell{'' if len(cells) == 1 else 's'} {what}")
+        lines.append(
+            f"to mark a cell: the tag {mark} (JupyterLab: property inspector, Cell Tags; counts once the notebook is "
+            f"saved), or the comment # {mark} in its first line (counts when it runs)"
+        )
+        return "\n".join(lines)
+
     def _ident(self, number: int) -> str | None:
         return self._runs.cells.get(number, (None, 0.0))[0]
+
+
+def _first_line(source: str) -> str:
+    return next((row.strip() for row in source.splitlines() if row.strip() and not row.strip().startswith("#")), "")
 
 
 def _held(namespace: Mapping[str, Any], name: str, kind: type) -> Any:

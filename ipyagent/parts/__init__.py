@@ -8,7 +8,7 @@ come by the entry point `ipyagent.parts`: an object that is called with the `Hos
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -21,22 +21,26 @@ from ipyagent.journal.events import Block, Event
 from ipyagent.project import Project
 
 if TYPE_CHECKING:
-    from ipyagent.journal.protocols import Forked, ForkOrder, Tool
+    from ipyagent.journal.protocols import Forked, ForkOrder, ModelInfo, Tool
+    from ipyagent.kernel.cell_marks import CellMarks
     from ipyagent.kernel.dispatcher import MainThreadExecutor
     from ipyagent.kernel.workspace import KernelWorkspace
     from ipyagent.loop.history import Folded
     from ipyagent.loop.session import Session
     from ipyagent.model.client import AnthropicModel
+    from ipyagent.model.connect import Connections
+    from ipyagent.model.endpoint import Endpoint
 
 GROUP = "ipyagent.parts"
+P = TypeVar("P", bound="Part")
 BUILT_IN: Mapping[str, str] = {
     "instructions": "ipyagent.parts.instructions:Instructions",
     "pins": "ipyagent.parts.pins:PinnedCells",
-    "skills": "ipyagent.parts.skills.desk:Skills",
+    "skills": "ipyagent.parts.skills:Skills",
     "memory": "ipyagent.parts.memory:MemoryPart",
     "subagents": "ipyagent.parts.subagents:SubagentManager",
     "messages": "ipyagent.parts.messages:MailService",
-    "mcp": "ipyagent.parts.mcp.desk:McpManager",
+    "mcp": "ipyagent.parts.mcp:McpManager",
     "files": "ipyagent.parts.files:Files",
     "notebooks": "ipyagent.parts.notebooks:Notebooks",
     "shell": "ipyagent.parts.shell:Shell",
@@ -63,6 +67,10 @@ class Host(Protocol):
         """The IPython shell; its namespace is read on the main thread only."""
 
     @property
+    def agent(self) -> RunningAgent:
+        """The agent itself, for commands, panels and checks."""
+
+    @property
     def session(self) -> Session | None:
         """The session that requests go to now; None before the first."""
 
@@ -72,6 +80,78 @@ class Host(Protocol):
 
     def notice(self, line: str) -> None:
         """A line that the user sees before the next turn."""
+
+
+class StoredSessions(Protocol):
+    """The project's sessions, as commands of parts see them."""
+
+    @property
+    def notebook(self) -> Path | None: ...
+
+    def stored(self) -> list[Path]:
+        """Their folders, newest first."""
+
+    def take_up(self) -> Session | None:
+        """The session of now, or the one that this notebook had."""
+
+
+class RunningAgent(Protocol):
+    """The agent, as the commands, panels and checks of a part know it; see `ipyagent.agent.Agent`."""
+
+    @property
+    def project(self) -> Project: ...
+
+    @property
+    def settings(self) -> IPyAgent: ...
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def shell(self) -> Any: ...
+
+    @property
+    def session(self) -> Session | None: ...
+
+    @property
+    def busy(self) -> bool: ...
+
+    def notice(self, line: str) -> None: ...
+
+    @property
+    def parts(self) -> Parts: ...
+
+    @property
+    def sessions(self) -> StoredSessions: ...
+
+    @property
+    def connections(self) -> Connections: ...
+
+    @property
+    def marks(self) -> CellMarks: ...
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def part(self, kind: type[P]) -> P: ...
+
+    def endpoint(self) -> Endpoint: ...
+
+    def check_free(self) -> None: ...
+
+    def occupied(self) -> AbstractContextManager[MainThreadExecutor]: ...
+
+    def workspace(self, session: Session, main: MainThreadExecutor) -> KernelWorkspace: ...
+
+    def tools_now(self) -> dict[str, Tool]: ...
+
+    def take_notices(self) -> list[str]: ...
+
+    async def connect_now(self, session: Session, model: AnthropicModel) -> None:
+        """Give the session what it works with, outside a turn of the conversation."""
 
 
 class Section(NamedTuple):
@@ -294,7 +374,6 @@ class Part:
 
 Maker: TypeAlias = Callable[[Any], Part]
 """Makes a part for a host."""
-P = TypeVar("P", bound=Part)
 
 
 class Parts:

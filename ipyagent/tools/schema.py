@@ -10,11 +10,12 @@ import ast
 import inspect
 import json
 import re
+import shutil
 import sys
 import textwrap
 import traceback
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property, partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
@@ -423,3 +424,27 @@ def tool(
         )
 
     return made if function is None else made(function)
+
+
+def help_text(head: Sequence[str], groups: Iterable[tuple[str, Sequence[tuple[str, str]]]], width: int = 0) -> str:
+    """Commands with what they do, in groups under a title ("": none), in lines of at most `width` columns (0: those of
+    the terminal, else 100). No word is broken: a longer one has a line of its own."""
+    columns = max(40, min(width or shutil.get_terminal_size((100, 24)).columns, 120))
+
+    def wrapped(text: str, first: str, rest: str) -> list[str]:
+        return textwrap.wrap(
+            text, columns, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        )
+
+    lines = [row for each in head for row in wrapped(each, "", "    " if each.startswith("%") else "")]
+    listed = [(title, rows) for title, rows in groups if rows]
+    side = min(max((len(usage) for _, rows in listed for usage, _ in rows), default=0), columns * 2 // 5)
+    for title, rows in listed:
+        lines += ["", *([title] if title else [])]
+        for usage, about in rows:
+            start = "  " + usage.ljust(side) + "  "
+            if len(usage) > side:  # it does not fit beside its text
+                lines += wrapped(usage, "  ", "      ")
+                start = " " * (side + 4)
+            lines += wrapped(about, start, " " * (side + 4))
+    return "\n".join(lines)

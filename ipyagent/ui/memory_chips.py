@@ -10,12 +10,27 @@ from typing import Literal, TypeAlias
 
 from ipyagent.escape import escape, line
 from ipyagent.journal.events import MemoryDismissed, MemorySaved, Recalled
-from ipyagent.parts.memory.extract import name_of, saved_line
 from ipyagent.ui.items import Item, MemoriesItem, SavedItem
 from ipyagent.ui.look import Theme
 
 Deed: TypeAlias = tuple[Literal["dismiss", "undo"], str]
 """What a button does: click a path away, or undo the item of that key."""
+
+
+def saved_line(saved: MemorySaved) -> str:
+    """What the user is told of a memory that was saved, and how to take it back."""
+    name = name_of(saved.path)
+    if saved.change == "renamed":
+        return f"saved: {name_of(saved.old)} is now {name} (undo: %memory restore {name} {saved.revision})"
+    back = f"restore {name} {saved.revision}" if saved.revision else f"forget {name}"
+    word = "saved" if saved.change in ("created", "changed", "restored") else saved.change
+    return f"{word}: {name} (undo: %memory {back})"
+
+
+def name_of(path: str) -> str:
+    """A memory's name for the user, without the folder of its scope."""
+    parts = path.strip("/").split("/")
+    return "/".join(parts[2:]) if parts[:1] == ["memories"] and len(parts) > 2 else path
 
 
 def short_name(path: str) -> str:

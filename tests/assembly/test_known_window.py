@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from compact_room import CompactRoom, compact_room, words
 
-from ipyagent.commands.context import report, summary
+from ipyagent.extension.context_report import report, summary
 from ipyagent.practice.replies import text
 
 

@@ -10,8 +10,8 @@ from compact_room import CompactRoom, compact_room
 
 from ipyagent import Agent
 from ipyagent.assembly.undoing import NOT_COVERED
-from ipyagent.commands.memory import run_memory
 from ipyagent.errors import UsageError
+from ipyagent.parts.memory.commands import run_memory
 from ipyagent.practice.replies import text, tool
 
 

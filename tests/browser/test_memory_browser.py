@@ -24,9 +24,9 @@ pytestmark = [
 SETUP = """%load_ext ipyagent
 %config IPyAgent.model = "practice"
 """
-DREAM = """from ipyagent.ui.browsing import browsing_of
+DREAM = """from ipyagent.parts.memory.browsing import browsing_of
 from ipyagent.parts.memory.dream_scheduler import DreamStatus
-from ipyagent.ui.memory_browser import MemoryBrowser
+from ipyagent.parts.memory.browser import MemoryBrowser
 
 
 class Dreams:

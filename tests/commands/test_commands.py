@@ -12,7 +12,7 @@ import pytest
 from pace import within
 from rooms import KEY, MODEL, Room, as_json, plain, results, room
 
-from ipyagent.commands.agent import COMMANDS
+from ipyagent.extension.commands import COMMANDS
 from ipyagent.journal.events import TurnEnded, UserMessage
 from ipyagent.journal.journal import read_events
 from ipyagent.practice.replies import fault, refusal, text, tool

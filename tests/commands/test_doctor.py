@@ -16,7 +16,7 @@ from kernels import ROOT
 from rooms import KEY, Room, plain
 
 from ipyagent import Agent, IPyAgent, sandbox
-from ipyagent.commands.doctor import examine
+from ipyagent.extension.doctor import examine
 from ipyagent.practice.server import PracticeServer
 
 LINE = re.compile(r"[✓!✗] [a-z ]{1,12} +\S")

@@ -12,15 +12,15 @@ from compact_room import CompactRoom, compact_room
 from rooms import Room, room
 
 from ipyagent import Agent
-from ipyagent.commands.memory import COMMANDS, names, run_memory
-from ipyagent.completion import Completions
 from ipyagent.errors import MemoryRefused, TrustError, UsageError
+from ipyagent.extension.completion import Completions
 from ipyagent.journal.events import MemorySaved
 from ipyagent.parts.memory import MemoryPart
+from ipyagent.parts.memory.browser import list_lines as listed
+from ipyagent.parts.memory.browser import static_browser
+from ipyagent.parts.memory.browsing import browsing_of
+from ipyagent.parts.memory.commands import COMMANDS, names, run_memory
 from ipyagent.practice.replies import text, tool
-from ipyagent.ui.browsing import browsing_of
-from ipyagent.ui.memory_browser import list_lines as listed
-from ipyagent.ui.memory_browser import static_browser
 
 KEY = "sk-ant-api03-Qm4NcYh3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-
-from ipyagent.__main__ import make_parser
 from ipyagent.commands import agent, memory, skills
 from ipyagent.commands.reference import reference
 from ipyagent.options import USAGE, help_text
-from ipyagent.tools.schema import doc_of
 from ipyagent.ui.board import TABS
+
+from ipyagent.__main__ import make_parser
+from ipyagent.tools.schema import doc_of
 from tests.errors.error_walk import LIST
 
 PLAIN = {

@@ -10,7 +10,7 @@ import pytest
 from nbclient import NotebookClient
 from rooms import Room, plain, room
 
-from ipyagent.commands.cells import MARK, as_script, work_cells
+from ipyagent.extension.work_cells import MARK, as_script, work_cells
 from ipyagent.journal.events import (
     AssistantMessage,
     Event,

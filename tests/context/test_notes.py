@@ -12,10 +12,10 @@ import pytest
 from hypothesis import strategies as st
 from notes_room import LOG, STATE, NotesRoom, directive_in, notes_room, noting, path_in, words
 
-from ipyagent.commands.context import summary
 from ipyagent.context.notes import _ours, substituted
 from ipyagent.context.notes_file import Notes, NotesToolPolicy
 from ipyagent.errors import AgentError, ToolFailure
+from ipyagent.extension.context_report import summary
 from ipyagent.journal.events import (
     AssistantMessage,
     Compacted,

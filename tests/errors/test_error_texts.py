@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ipyagent.commands.agent import COMMANDS
-from ipyagent.commands.memory import COMMANDS as MEMORY
-from ipyagent.commands.skills import COMMANDS as SKILLS
 from ipyagent.config import IPyAgent
+from ipyagent.extension.commands import COMMANDS
+from ipyagent.parts.memory.commands import COMMANDS as MEMORY
+from ipyagent.parts.skills.commands import COMMANDS as SKILLS
 from tests.errors.error_walk import LIST, Found, Walk, lines
 
 ANEW = "python -m tests.errors.error_walk"

@@ -13,8 +13,8 @@ import pytest
 from compact_room import CompactRoom, compact_room
 from rooms import Room, as_json, plain, results, room
 
-from ipyagent.commands.cells import roll_back
 from ipyagent.errors import UsageError
+from ipyagent.extension.work_cells import roll_back
 from ipyagent.journal.events import Compacted, SystemReminder, TurnsRemoved
 from ipyagent.kernel.cell_marks import HIDDEN, HIDE, PIN, CellMarks, mark_of
 from ipyagent.kernel.scope import make_shell

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from notes_room import NotesRoom, notes_room, until, words
 
-from ipyagent.commands.context import summary
 from ipyagent.errors import ModelError, ToolFailure
+from ipyagent.extension.context_report import summary
 from ipyagent.journal.events import Compacted, ForkEnded, UsageReported
 from ipyagent.journal.protocols import Forked, ForkOrder, ToolOutput
 from ipyagent.journal.view import ContextView

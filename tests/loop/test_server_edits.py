@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from loop_rig import Rig
 
-from ipyagent.commands.context import report
+from ipyagent.extension.context_report import report
 from ipyagent.journal.events import (
     CacheBroken,
     LayerDecision,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ipyagent import Agent, IPyAgent
-from ipyagent.commands.context import report
+from ipyagent.extension.context_report import report
 from ipyagent.journal.events import Compacted, LayerFailed, UsageReported
 from ipyagent.journal.events import Usage as UsageEvent
 from ipyagent.journal.tokens import TokenCounter, estimate_blocks

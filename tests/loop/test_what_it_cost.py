@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from notes_room import NotesRoom, notes_room, until, words
 
-from ipyagent.commands.cells import roll_back
-from ipyagent.commands.context import report
+from ipyagent.extension.context_report import report
+from ipyagent.extension.work_cells import roll_back
 from ipyagent.journal.events import (
     CacheBroken,
     Compacted,

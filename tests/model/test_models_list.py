@@ -15,8 +15,8 @@ import pytest
 from model_room import MODEL, answers, model_at, odd_server, request
 
 from ipyagent import Agent, IPyAgent
-from ipyagent.commands.context import report, summary
-from ipyagent.commands.doctor import doctor
+from ipyagent.extension.context_report import report, summary
+from ipyagent.extension.doctor import doctor
 from ipyagent.journal.events import UsageReported
 from ipyagent.model.connect import Connections
 from ipyagent.model.endpoint import Endpoint

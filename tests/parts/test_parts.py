@@ -12,18 +12,18 @@ from compact_room import CompactRoom, compact_room, words
 from rooms import MODEL
 
 from ipyagent import IPyAgent
-from ipyagent.commands.agent import commands_of, run_command
-from ipyagent.commands.doctor import doctor
-from ipyagent.completion import Completions
 from ipyagent.errors import UsageError
 from ipyagent.extension import Extension
+from ipyagent.extension.commands import commands_of, run_command
+from ipyagent.extension.completion import Completions
+from ipyagent.extension.dashboard import TITLES
+from ipyagent.extension.doctor import doctor
 from ipyagent.journal.events import Compacted, PartEvent, ToolReturned, TurnEnded
 from ipyagent.journal.view import ContextView
 from ipyagent.kernel.scope import make_shell
 from ipyagent.parts import BUILT_IN
 from ipyagent.practice.replies import text, tool
 from ipyagent.tools.catalogue import told_of
-from ipyagent.ui.board import TITLES
 
 TOOLS = {
     "files": {"read_file", "edit_file", "write_file", "glob", "grep"},

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from ipyagent import Agent, IPyAgent
-from ipyagent.commands.context import moment, read_words, report
 from ipyagent.errors import UsageError
+from ipyagent.extension.context_report import moment, read_words, report
 from ipyagent.journal.events import (
     AssistantMessage,
     CacheBroken,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ipyagent import Agent, IPyAgent, TurnResult
-from ipyagent.commands.context import report
+from ipyagent.extension.context_report import report
 from ipyagent.journal.events import (
     CacheBroken,
     Compacted,

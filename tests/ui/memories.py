@@ -7,12 +7,12 @@ from pathlib import Path
 
 from ipyagent import IPyAgent
 from ipyagent.journal.events import MemorySaved, MemorySurfaced, Recalled
+from ipyagent.parts.memory.browsing import Browsing, Explained
 from ipyagent.parts.memory.names import address
 from ipyagent.parts.memory.store import Memory
 from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.parts.memory.undo import MemoryUndo
 from ipyagent.project import Project
-from ipyagent.ui.browsing import Browsing, Explained
 
 PLOTS = "/memories/project/feedback_plots.md"
 ROLE = "/memories/user/role.md"

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from ipyagent import Agent, IPyAgent
-from ipyagent.commands.context import by_source
-from ipyagent.commands.skills import run_skills
+from ipyagent.extension.context_report import by_source
+from ipyagent.extension.dashboard import MOST_BYTES, TABS, Dashboard, board_lines, static_board
+from ipyagent.extension.stored_sessions import SubagentList
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, SkillLoaded, Usage
-from ipyagent.parts.skills.desk import Skills
-from ipyagent.ui.archive import SubagentList
-from ipyagent.ui.board import MOST_BYTES, TABS, Dashboard, board_lines, static_board
+from ipyagent.parts.skills import Skills
+from ipyagent.parts.skills.commands import run_skills
 from ipyagent.ui.look import script
 
 from .pages import Page

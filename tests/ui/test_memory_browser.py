@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ipyagent.journal.events import Recalled
+from ipyagent.parts.memory.browser import ROWS, MemoryBrowser, list_lines, static_browser
+from ipyagent.parts.memory.browsing import EditConflict, Explained, MemoryFilter, diff
 from ipyagent.parts.memory.dream_scheduler import DreamStatus
-from ipyagent.ui.browsing import EditConflict, Explained, MemoryFilter, diff
-from ipyagent.ui.memory_browser import ROWS, MemoryBrowser, list_lines, static_browser
 
 from .memories import PLOTS, ROLE, Place, memory
 from .pages import HOSTILE, Page, unseen

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ipyagent.assembly.stepping import LayerPreview, LayerStep, LayerStepResult
+from ipyagent.extension.compaction_panel import StepPanel
 from ipyagent.ui.buttons import ButtonBridge
-from ipyagent.ui.steps import StepPanel
 
 DONE = LayerStep(layer="notes", done=True, before={"user": 9}, after={"user": 5}, price=None, event=3)
 LAST = LayerPreview(layer="summarize", acts=True, calls=True)

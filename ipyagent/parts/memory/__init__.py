@@ -13,7 +13,7 @@ from ipyagent.errors import AgentError, MemoryRefused
 from ipyagent.journal.protocols import Tool
 from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.session import Session
-from ipyagent.parts import Beside, Grant, Part, PromptSpace, Section, Turn
+from ipyagent.parts import Beside, Check, Command, Grant, Part, PromptSpace, Section, Turn
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.dream_scheduler import DreamScheduler
 from ipyagent.parts.memory.extract import ExtractionProgress
@@ -75,6 +75,31 @@ class MemoryPart(Part):
 
     def services(self, session: Session, others: Mapping[str, object]) -> Mapping[str, object]:
         return {"memory": self.access_of(session), "sessions": self._past_of(session)}
+
+    # ------------------------------------------------------------------ commands and checks
+
+    def commands(self) -> Mapping[str, Command]:
+        about = "Show and change memories (same as %memory)."
+        return {"memory": Command(self._command, about, "[COMMAND]", looks=True)}
+
+    def _command(self, line: str) -> str:
+        from ipyagent.parts.memory.commands import show_memory
+
+        return show_memory(self._bench.agent, line)
+
+    def doctor(self) -> Iterable[Check]:
+        from ipyagent.parts.memory.report import doctor_lines
+
+        project = self._bench.project
+        if not self._bench.settings.memory:
+            yield Check("ok", "off (IPyAgent.memory)")
+        elif project.leaves_memories:
+            yield Check("ok", f"that of the project is copied to {project.state} by the first request")
+        elif (lines := doctor_lines(self.memories, mend=False))[0].startswith("all is well"):
+            yield Check("ok", lines[0])
+        else:
+            count = f"{len(lines):,} remark{'s' * (len(lines) != 1)}"
+            yield Check("note", f"{count}, the first: {lines[0]}", "%memory doctor")
 
     # ------------------------------------------------------------------ sub-agents
 

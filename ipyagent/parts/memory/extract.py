@@ -382,19 +382,3 @@ def _short(text: str, chars: int) -> str:
 def _line(text: str, chars: int) -> str:
     """The first words of a text in one line that ends no element."""
     return " ".join(text[: 4 * chars].split())[:chars].rstrip().replace("</", "<\\/")
-
-
-def saved_line(saved: MemorySaved) -> str:
-    """What the user is told of a memory that was saved, and how to take it back."""
-    name = name_of(saved.path)
-    if saved.change == "renamed":
-        return f"saved: {name_of(saved.old)} is now {name} (undo: %memory restore {name} {saved.revision})"
-    back = f"restore {name} {saved.revision}" if saved.revision else f"forget {name}"
-    word = "saved" if saved.change in ("created", "changed", "restored") else saved.change
-    return f"{word}: {name} (undo: %memory {back})"
-
-
-def name_of(path: str) -> str:
-    """A memory's name for the user, without the folder of its scope."""
-    parts = path.strip("/").split("/")
-    return "/".join(parts[2:]) if parts[:1] == ["memories"] and len(parts) > 2 else path

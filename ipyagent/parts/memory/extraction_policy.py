@@ -20,13 +20,14 @@ from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.session import Session
 from ipyagent.parts.memory.access import MemoryAccess
-from ipyagent.parts.memory.extract import PURPOSE, saved_line
+from ipyagent.parts.memory.extract import PURPOSE
 from ipyagent.parts.memory.names import SCOPES
 from ipyagent.parts.memory.store import Memory
 from ipyagent.parts.memory.transcripts import PastSessions
 from ipyagent.project import Project
 from ipyagent.redaction import redacted
 from ipyagent.tools.schema import FunctionTool, tool
+from ipyagent.ui.memory_chips import saved_line
 
 MEMORY = "memory"
 READERS = ("read_file", "grep", "glob", "shell")

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -33,7 +34,7 @@ from ipyagent.loop.mailbox import (
     received,
     tell_all,
 )
-from ipyagent.parts import Host, Part, Turn
+from ipyagent.parts import Command, Host, Part, Turn
 from ipyagent.project import Project
 from ipyagent.redaction import find_secrets
 from ipyagent.tools.answers import text_output
@@ -183,6 +184,7 @@ class MailService(Part):
 
     def __init__(self, host: Host) -> None:
         self._project, self._settings, self._notice = host.project, host.settings, host.notice
+        self._agent = host.agent
         self._boxes: WeakKeyDictionary[Session, Mailbox] = WeakKeyDictionary()
         self._told: set[str] = set()
 
@@ -206,6 +208,12 @@ class MailService(Part):
         if self.on or (session is not None and NAME in told_of(session.view.tools)):
             found[NAME] = send_message
         return found
+
+    def commands(self) -> Mapping[str, Command]:
+        from ipyagent.parts.messages.commands import run_messages
+
+        about = "List the messages between agents in this session; a number shows one in full."
+        return {"messages": Command(partial(run_messages, self._agent), about, "[NUMBER]", looks=True)}
 
     def services(self, session: Session, others: Mapping[str, object]) -> Mapping[str, object]:
         """The `Messages` of a session; None when they are off."""

@@ -12,11 +12,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ipyagent.context.reminders import guarded
+from ipyagent.errors import UsageError
 from ipyagent.journal.events import Block, Compacted, DecisionUndone, Event, SystemReminder, TurnCollapsed, TurnsRemoved
 from ipyagent.journal.journal import clean
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.cell_marks import PIN
-from ipyagent.parts import Part, TakenIn, Turn
+from ipyagent.parts import Command, Part, TakenIn, Turn
 
 if TYPE_CHECKING:
     from ipyagent.assembly.workbench import SessionSetup
@@ -114,7 +115,17 @@ class PinnedCells(Part):
     name, order, states = "pins", 15, (Pins,)
 
     def __init__(self, host: SessionSetup) -> None:
-        self._marks = host.marks
+        self._marks, self._agent = host.marks, host.agent
+
+    def commands(self) -> Mapping[str, Command]:
+        about = "List pinned cells, which the agent always sees, and how to pin one."
+        return {"pin": Command(self._told, about, looks=True)}
+
+    def _told(self, rest: str) -> str:
+        if rest:
+            raise UsageError("%agent pin takes nothing after it; a request goes into a %%agent cell")
+        self._marks.notebook = self._agent.sessions.notebook
+        return self._marks.told(PIN)
 
     def snapshot(self, text: str) -> TakenIn:
         return TakenIn([(cell.ident, cell.source) for cell in self._marks.marked(PIN)])

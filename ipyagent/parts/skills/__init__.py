@@ -1,0 +1,376 @@
+"""The skills of one kernel as its work uses them: found on the disk at every look, loaded into a session once.
+
+A skill of a project that is not trusted is not there. Nothing that a skill says grants a right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import msgspec
+
+from ipyagent.context.reminders import guarded
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.events import Event, SkillLoaded, SkillsListed
+from ipyagent.journal.protocols import Tool, ToolOutput, Workspace
+from ipyagent.journal.tokens import estimate_text
+from ipyagent.parts import Check, Command, Host, Part, PromptSpace, Section, TakenIn, Turn
+from ipyagent.parts.skills.catalogue import catalogue_of
+from ipyagent.parts.skills.discover import (
+    MOST_CHARS,
+    SkillFolder,
+    SkillIndex,
+    SkillListing,
+    digest_of,
+    places_of,
+    skill_text,
+)
+from ipyagent.parts.skills.loaded import BEGINNING, RESTORED, Loaded, changed, listing_of
+from ipyagent.parts.skills.parse import Skill, body_of
+from ipyagent.reports.timeline import measure_of
+from ipyagent.tools.answers import text_output
+from ipyagent.tools.schema import FunctionTool, tool
+
+if TYPE_CHECKING:
+    from ipyagent.kernel.workspace import KernelWorkspace
+    from ipyagent.loop.session import Session
+
+NEAR = 5
+"""Names that are told when there is none of a name."""
+SKILLS_OF_ROOM = 12
+"""The list of skills is made for a window of at most so many times its room: it takes a fiftieth of that."""
+TOOL = "load_skill"
+BY_USER = "Loaded by the user for the request that follows."
+
+
+class Skills(Part):
+    """`asked` are the names of those that go with the user's next request."""
+
+    name, order, states = "skills", 20, (Loaded,)
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._project, self._settings, self._folder = host.project, host.settings, host.folder
+        self._shelf: SkillIndex | None = None
+        self._latest = SkillListing()
+        self.asked: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<Skills of {self._project.root.name}>"
+
+    # ------------------------------------------------------------------ as a part
+
+    def commands(self) -> Mapping[str, Command]:
+        from ipyagent.parts.skills.commands import run_skills
+
+        about = "List and load skills (same as %skills)."
+        return {"skills": Command(partial(run_skills, self.host.agent), about, "[COMMAND]", looks=True, tab="skills")}
+
+    def doctor(self) -> Iterable[Check]:
+        found = self.look_anyway()
+        words = f"{len(found.skills):,} skill{'s' * (len(found.skills) != 1)}"
+        words += "" if self.host.settings.skills else ", off (IPyAgent.skills)"
+        if count := len(found.problems):
+            yield Check("note", f"{words}, {count:,} remark{'s' * (count != 1)}", "%skills doctor")
+        else:
+            yield Check("ok", words)
+
+    def tools(self, session: Session | None) -> Mapping[str, Tool]:
+        names = self.look().for_model
+        found: dict[str, Any] = {TOOL: tool_for(names)} if names else {}
+        return found
+
+    def services(self, session: Session, others: Mapping[str, object]) -> Mapping[str, object]:
+        return {"skills": SkillAccess(self, session.folded(Loaded), lambda load: self._load(session, load))}
+
+    def prompt_section(self, place: PromptSpace) -> Section | None:
+        if TOOL not in place.tools:
+            return None
+        listed = catalogue_of(self.look().for_model, min(place.window, int(place.room * SKILLS_OF_ROOM)))
+        return Section(listed.text, (listed.cut,))
+
+    def prompt_due(self, session: Session, tools: Mapping[str, Tool]) -> str:
+        new = TOOL in tools and not any(block["name"] == TOOL for block in session.view.tools)
+        return "there are skills now" if new else ""
+
+    def prompt_frozen(self, session: Session, tools: frozenset[str]) -> Sequence[Event]:
+        """Which skills the prompt tells of, when it is told otherwise so far."""
+        if TOOL in tools and (now := listing_of(self.latest.for_model)) != session.folded(Loaded).listed:
+            return (SkillsListed(skills=now),)
+        return ()
+
+    def snapshot(self, text: str) -> TakenIn:
+        slash = read_slash(text, self)
+        return TakenIn(slash.skills, slash.request, slash.notices)
+
+    @asynccontextmanager
+    async def turn(self, turn: Turn) -> AsyncIterator[None]:
+        """What changed of the skills on the disk is told, and those that the user wants are loaded, before the request;
+        of those that stand in the context already a block says so."""
+        session, found = turn.session, self.latest.skills
+        loaded, again = session.folded(Loaded), []
+        if (news := changed(self.latest.for_model, loaded)) is not None:
+            session.record(news)
+        for name in turn.taken(self) or ():
+            try:
+                load = self.made(found[name], "user")
+            except (KeyError, ToolFailure) as problem:
+                self.host.notice(f"the skill {name} was not loaded: {problem}; %skills lists what there is")
+                continue
+            if loaded.has(name, load.digest):
+                self.host.notice(f"the skill {name} is in the context already")
+                again.append(name)
+            else:
+                self._load(session, load)
+        for name in again:
+            words = guarded(f"The user wants you to go by the skill {name}, which is in the context already.")
+            turn.put_before(f"<context>\n{words}\n</context>")
+        yield
+
+    async def after_compaction(self, session: Session, workspace: KernelWorkspace, room: int) -> list[tuple[str, str]]:
+        return restorable(self, session.folded(Loaded), room)
+
+    def _load(self, session: Session, load: SkillLoaded) -> None:
+        """Journal that a skill stands in the session's context, with its tokens as %context counts them."""
+        session.record(msgspec.structs.replace(load, counted=round(load.tokens * measure_of(session.view))))
+
+    # ------------------------------------------------------------------ what there is
+
+    @property
+    def trusted(self) -> bool:
+        """Whether skills of the project itself may be used."""
+        return bool(self._settings.trust_all or self._project.trusted)
+
+    @property
+    def on(self) -> bool:
+        """Whether the setting offers skills to the model."""
+        return bool(self._settings.skills)
+
+    @property
+    def places(self) -> tuple[SkillFolder, ...]:
+        """Where skills are looked for now."""
+        return tuple(places_of(self._project, trusted=self.trusted))
+
+    def look(self) -> SkillListing:
+        """What is there now; nothing when the setting is off. The user is told of a project's that are new or have
+        changed since the project was trusted."""
+        self._latest = self.look_anyway() if self.on else SkillListing()
+        if not self._settings.trust_all:
+            theirs = [skill.file for skill in self._latest.skills.values() if skill.source == "project"]
+            for line in self._project.arrivals(theirs) if theirs else ():
+                self.host.notice(line)
+        return self._latest
+
+    @property
+    def latest(self) -> SkillListing:
+        """What the newest look has seen."""
+        return self._latest
+
+    def look_anyway(self) -> SkillListing:
+        """What is there, whatever the setting: for what the user asks for."""
+        places = self.places
+        if self._shelf is None or self._shelf.places != places:
+            self._shelf = SkillIndex(places)
+        return self._shelf.look()
+
+    def folders(self) -> tuple[Path, ...]:
+        """Where skills are, which may be read without a question."""
+        return tuple(place.folder for place in self.places if not place.outside) if self.on else ()
+
+    def shown(self, folder: Path) -> str:
+        """A folder as tools name it: relative to the notebook's when it lies there."""
+        here = self._folder
+        try:
+            return folder.resolve().relative_to(here.resolve()).as_posix()
+        except (ValueError, OSError):
+            return folder.as_posix()
+
+    def made(self, skill: Skill, by: Literal["model", "user"]) -> SkillLoaded:
+        """The load of a skill as it is on the disk now, with the text for the model. Raises ToolFailure."""
+        try:
+            body = body_of(skill)
+        except OSError as problem:
+            raise ToolFailure(f"{skill.file} cannot be read ({problem.strerror})") from None
+        folder = self.shown(skill.folder)
+        text, cut = skill_text(skill, body, folder, told=BY_USER if by == "user" else "")
+        return SkillLoaded(
+            name=skill.name, folder=folder, digest=digest_of(body), by=by, text=text, tokens=estimate_text(text),
+            cut=cut,
+        )  # fmt: skip
+
+
+class SkillAccess:
+    """The skills for one session: `record` journals a load, `loaded` tells what stands in its context."""
+
+    def __init__(self, skills: Skills, loaded: Loaded, record: Callable[[SkillLoaded], object]) -> None:
+        self.skills = skills
+        self.loaded = loaded
+        self.record = record
+
+    def __repr__(self) -> str:
+        return f"<SkillAccess {self.loaded!r}>"
+
+    def load(self, name: str) -> str:
+        """What the model gets of a skill; journals that it did. Raises ToolFailure."""
+        looked = self.skills.look()
+        found, skill = looked.for_model, find(name, looked.skills)
+        if skill is not None and skill.manual:
+            raise ToolFailure(f"only the user loads the skill {skill.name}, with /{skill.name}")
+        if skill is None:
+            raise ToolFailure(unknown(name, found))
+        load = self.skills.made(skill, "model")
+        if self.loaded.has(skill.name, load.digest):
+            return f"The skill {skill.name} is in the context already, as it is on the disk: follow it."
+        self.record(msgspec.structs.replace(load, text=""))
+        return load.text
+
+
+def find(name: str, found: Mapping[str, Skill]) -> Skill | None:
+    """The skill of a name, however it is written: "/clean-tables", "Clean Tables"; else that of the folder so named."""
+    if name in found:
+        return found[name]
+    wanted = slug(name)
+    named = found.get(wanted) or next((skill for each, skill in found.items() if slug(each) == wanted), None)
+    return named or next((skill for skill in found.values() if slug(skill.folder.name) == wanted), None)
+
+
+def slug(name: str) -> str:
+    """The name that is meant by "Clean Tables" or "clean_tables"."""
+    return "-".join(name.strip().strip("/").lower().replace("_", " ").split())
+
+
+def unknown(name: str, found: Mapping[str, Skill]) -> str:
+    """That there is no such skill, and which are near."""
+    if not found:
+        return f"there is no skill {name[:80]!r}: none is known here, %skills new makes one"
+    near = nearest(name, found)
+    known = near or sorted(found)[:NEAR]
+    rest = len(found) - len(known)
+    more = f" and {rest:,} more" if rest > 0 else ""
+    return f"no skill {name[:80]!r}; {'near' if near else 'known'}: {', '.join(known)}{more}"
+
+
+def nearest(name: str, found: Mapping[str, Skill]) -> list[str]:
+    """Known names that are like this one, or that have a word of it, best first."""
+    wanted = slug(name)
+    close = get_close_matches(wanted, list(found), n=NEAR, cutoff=0.6)
+    words = {word for word in wanted.split("-") if len(word) > 2}
+    close += [each for each in found if each not in close and wanted and each.startswith(wanted)]
+    close += [each for each in found if each not in close and words & set(each.split("-"))]
+    return close[:NEAR]
+
+
+# ------------------------------------------------------------------ the tool
+# `load_skill`: the model takes a skill's instructions into the context. There is no such tool without a skill.
+#
+# Its schema names the skills that were known when the head was rendered; one that came later is taken as well. What
+# was loaded cannot be had again for nothing, so it is never cleared.
+
+
+MOST_NAMES = 100
+"""Names that the schema lists; with more of them the catalogue alone does."""
+OFF = "skills are off (the setting `skills`)"
+
+
+def tool_for(names: Iterable[str]) -> FunctionTool:
+    """The tool with these names in its schema."""
+    from pydantic import Field
+
+    known = sorted(names)
+    extra: dict[str, Any] = {"enum": known} if 0 < len(known) <= MOST_NAMES else {}
+
+    async def load_skill(name: Any, *, workspace: Workspace) -> ToolOutput:
+        """Load a skill of <skills>. Files and scripts that it points to are read and run in its folder."""
+        access = getattr(workspace, "skills", None)
+        if not isinstance(access, SkillAccess):
+            raise ToolFailure(OFF)
+        text = access.load(str(name))
+        loaded = text.startswith("<skill")
+        return text_output(text, note=f"skill {name}" if loaded else "in the context already")
+
+    load_skill.__annotations__["name"] = Annotated[str, Field(json_schema_extra=extra)] if extra else str
+    return tool(name=TOOL, permission="none", writes=False, store_chars=10_000_000)(load_skill)
+
+
+# ------------------------------------------------------------------ slash
+# `/name` at the start of a request loads a skill; the rest is the request. What names no skill is plain text.
+
+
+_SLASH = re.compile(r"\s*/([^\s/\\]+)(?=\s|$)")
+_NAME = re.compile(r"\w[\w-]{0,63}")
+
+
+class Slash(NamedTuple):
+    """`skills` by name; `request` the text without them ("" when nothing was at its start); `notices` for the user."""
+
+    skills: tuple[str, ...] = ()
+    request: str = ""
+    notices: tuple[str, ...] = ()
+
+
+def read_slash(text: str, skills: Skills) -> Slash:
+    """What stands at the start of a request, with the skills of the newest look; and what `%skills load` left
+    for it."""
+    found = skills.latest.skills
+    names = [name for name in skills.asked if name in found]
+    skills.asked.clear()
+    rest, here = text, False
+    notices: list[str] = []
+    while skills.on and (match := _SLASH.match(rest)) is not None:
+        skill = find(match[1], found)
+        if skill is None:
+            if not here and _NAME.fullmatch(match[1]):
+                near = nearest(match[1], found)
+                hint = f"; did you mean /{near[0]}?" if near else ""
+                notices.append(f"there is no skill {match[1]!r}{hint}; it is sent as text (%skills lists all)")
+            break
+        names.append(skill.name)
+        rest, here = rest[match.end() :], True
+    request = rest.strip() or f"Go by the skill {names[-1]} now." if here else ""
+    return Slash(tuple(dict.fromkeys(names)), request, tuple(notices))
+
+
+# ------------------------------------------------------------------ after a compaction
+# Loaded skills that are in use stand again after a compaction: the newest first, each and all within a budget, the
+# head of one that is too long.
+
+
+EACH, ALL = 5_000, 25_000
+"""Tokens of one skill, and of all of them."""
+LEAST = 300
+"""Tokens below which a beginning is of no use."""
+
+
+def restorable(skills: Skills, loaded: Loaded, room: int = ALL) -> list[tuple[str, str]]:
+    """Name for the user and text for the model of each skill that stands in the context now and is in use; in `room`
+    tokens, uncalibrated."""
+    found = skills.look().skills
+    room = min(room, ALL)
+    back: list[tuple[str, str]] = []
+    for name in reversed(loaded.standing):
+        skill = found.get(name)
+        if skill is None or room < LEAST or not loaded.in_use(name):
+            continue
+        try:
+            text, cut = _fitted(skill, body_of(skill), skills.shown(skill.folder), min(EACH, room))
+        except OSError:
+            continue
+        room -= estimate_text(text)
+        back.append((f"{RESTORED}{name}{BEGINNING if cut else ''}", text))
+    return back
+
+
+def _fitted(skill: Skill, body: str, folder: str, tokens: int) -> tuple[str, bool]:
+    """A skill's text in at most `tokens` tokens, as far as its body can be cut."""
+    most = min(len(body), MOST_CHARS)
+    text, cut = skill_text(skill, body, folder, most=most)
+    while estimate_text(text) > tokens and most > 200:
+        most = most * min(95, 97 * tokens // max(1, estimate_text(text))) // 100
+        text, cut = skill_text(skill, body, folder, most=max(200, most))
+    return text, cut

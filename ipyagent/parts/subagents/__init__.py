@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Limits, Session
 from ipyagent.loop.watching import CodeWatch
 from ipyagent.model.connect import LOCAL, PRACTICE
-from ipyagent.parts import Grant, Part, Section, Turn
+from ipyagent.parts import Command, Grant, Part, Section, Turn
 from ipyagent.parts.subagents import types as definitions
 from ipyagent.parts.subagents.mail import SubagentMail
 from ipyagent.parts.subagents.pool import NoChildren, SubagentPool
@@ -83,6 +84,13 @@ class SubagentManager(Part):
         if self.on:
             found[AGENT] = tool_for({name: kind.about for name, kind in self.kinds().items()})
         return found
+
+    def commands(self) -> Mapping[str, Command]:
+        from ipyagent.parts.subagents.commands import run_subagents
+
+        about = "List the session's sub-agents, list their types, or stop one."
+        run = partial(run_subagents, self._bench.agent)
+        return {"subagents": Command(run, about, "[list | types | stop NAME]", looks=True)}
 
     def services(self, session: Session, others: Mapping[str, object]) -> Mapping[str, object]:
         return {"children": self.family(session)}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from mcp_room import McpRoom, odd, said
 
-from ipyagent.commands.mcp import parse_add, run_mcp
 from ipyagent.errors import SettingError, UsageError
+from ipyagent.parts.mcp.commands import parse_add, run_mcp
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -18,7 +18,6 @@ from pace import within
 
 from ipyagent import Options, hooks
 from ipyagent.assembly.requests import NullSurface
-from ipyagent.commands.memory import run_memory
 from ipyagent.journal.events import (
     AssistantMessage,
     Event,
@@ -31,6 +30,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.view import ContextView
 from ipyagent.loop.budget import spent_today
+from ipyagent.parts.memory.commands import run_memory
 from ipyagent.parts.memory.extract import figures
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text, tool
 

@@ -38,10 +38,10 @@ from ipyagent.parts.memory.extract import (
     has_cue,
     manifest,
     new_messages,
-    saved_line,
     transcript,
     words_in,
 )
+from ipyagent.ui.memory_chips import saved_line
 
 NOW = 1_795_000_000.0
 

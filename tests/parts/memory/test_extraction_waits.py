@@ -16,7 +16,7 @@ from notes_room import until
 from rooms import KEY, MODEL
 
 from ipyagent import Agent
-from ipyagent.commands.context import report
+from ipyagent.extension.context_report import report
 from ipyagent.journal.events import ForkEnded, LayerFailed, MemoryExtracted, MemorySaved, NotesWritten
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.model.prices import cost_of

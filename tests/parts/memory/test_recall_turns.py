@@ -27,11 +27,11 @@ from ipyagent.journal.events import (
     UserMessage,
 )
 from ipyagent.parts.memory import MemoryPart
+from ipyagent.parts.memory.browsing import explain, skipped
 from ipyagent.practice.model import memories as selecting
 from ipyagent.practice.replies import Reply, fault, text
 from ipyagent.practice.replies import tool as calls
 from ipyagent.practice.server import PracticeServer
-from ipyagent.ui.browsing import explain, skipped
 
 Make = Callable[..., Agent]
 OLD = time.time() - 12 * 86_400

@@ -9,7 +9,7 @@ from rooms import PartHost
 
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import Event
-from ipyagent.parts.skills.desk import SkillAccess, Skills
+from ipyagent.parts.skills import SkillAccess, Skills
 from ipyagent.parts.skills.loaded import Loaded
 from ipyagent.parts.skills.parse import FILE
 from ipyagent.project import Project

@@ -12,7 +12,7 @@ from tools_workspace import ShellWorkspace
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import ToolFailure
-from ipyagent.parts.skills.desk import MOST_NAMES, TOOL, SkillAccess, Skills, tool_for
+from ipyagent.parts.skills import MOST_NAMES, TOOL, SkillAccess, Skills, tool_for
 from ipyagent.parts.skills.loaded import Loaded
 from ipyagent.project import Project
 from ipyagent.tools.catalogue import builtin_tools

@@ -11,7 +11,7 @@ from skill_room import Shelved, make
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Compacted, DecisionUndone, SkillLoaded, SkillsListed, TurnsRemoved
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.parts.skills.desk import ALL, EACH, restorable, unknown
+from ipyagent.parts.skills import ALL, EACH, restorable, unknown
 from ipyagent.parts.skills.discover import MOST_FILES
 from ipyagent.parts.skills.loaded import changed, listing_of
 from ipyagent.parts.skills.parse import FILE

@@ -12,10 +12,10 @@ from compact_room import CompactRoom, compact_room, plain, words
 from skill_room import make
 
 from ipyagent import Agent
-from ipyagent.commands.skills import COMMANDS, names, run_skills
-from ipyagent.completion import Completions
 from ipyagent.errors import UsageError
+from ipyagent.extension.completion import Completions
 from ipyagent.journal.events import Compacted, SkillLoaded, SkillsListed, SystemPromptFrozen, ToolReturned
+from ipyagent.parts.skills.commands import COMMANDS, names, run_skills
 from ipyagent.parts.skills.parse import FILE, violations
 from ipyagent.practice.replies import text, tool
 

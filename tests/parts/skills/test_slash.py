@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from skill_room import Shelved, make
 
-from ipyagent.parts.skills.desk import Slash, read_slash
+from ipyagent.parts.skills import Slash, read_slash
 
 
 @pytest.fixture

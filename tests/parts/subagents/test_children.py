@@ -11,7 +11,6 @@ import psutil
 import pytest
 from family_rig import FamilyRig, Person, newest, result_texts, until
 
-from ipyagent.commands.subagents import run_children
 from ipyagent.journal.events import (
     ChildEnded,
     ChildProgress,
@@ -25,6 +24,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.parts.subagents import SubagentManager
+from ipyagent.parts.subagents.commands import run_subagents
 from ipyagent.parts.subagents.subagent import STANDS
 from ipyagent.practice.replies import Fault, Reply, calls, cut, fault, text, tool
 
@@ -238,7 +238,7 @@ def test_a_child_in_the_background_answers_with_a_later_message(rig: FamilyRig) 
     assert rig.agent.part(SubagentManager).at_work()[0].now != STANDS
     gate.set()
     until(lambda: rig.agent.part(SubagentManager).at_work()[0].now == STANDS)
-    assert f"(general, late work): running ({STANDS})" in run_children(rig.agent, "")
+    assert f"(general, late work): running ({STANDS})" in run_subagents(rig.agent, "")
 
     def second(body: dict[str, Any], made: int) -> Reply | Fault:
         until(lambda: not rig.agent.part(SubagentManager).at_work())
@@ -247,7 +247,7 @@ def test_a_child_in_the_background_answers_with_a_later_message(rig: FamilyRig) 
     rig.rules["any news"] = second  # its code has waited for a turn: the main thread is the user's between turns
     assert rig.turn("any news").text == "heard"
     assert rig.shell.user_ns["late"] == 5
-    assert STANDS not in run_children(rig.agent, "")
+    assert STANDS not in run_subagents(rig.agent, "")
     (told,) = [event for event in rig.of(SystemReminder) if event.layer == "children"]
     assert "the late answer" in told.text
     assert "the late answer" in str(rig.bodies("any news")[-1]["messages"])

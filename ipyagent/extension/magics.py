@@ -8,16 +8,16 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from ipyagent.cells import CellTransformer, literal
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.extension import Extension
+from ipyagent.extension.cells import CellTransformer, literal
+from ipyagent.extension.options import CellOptions, one_line, parse
 from ipyagent.kernel.thread import keep_logs_apart
-from ipyagent.options import CellOptions, one_line, parse
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
     from ipyagent.assembly.requests import Options, PreparedTurn, TurnResult
-    from ipyagent.commands.companion import Companion
+    from ipyagent.extension.companion import Companion
     from ipyagent.journal.recorded import Recording
 
 SHORT = "agent"
@@ -74,7 +74,7 @@ class Magics(Extension):
         self.shell.events.register("post_run_cell", self._loaded)
         for event, function in self._followed:
             self.shell.events.register(event, function)
-        from ipyagent.completion import Completions
+        from ipyagent.extension.completion import Completions
 
         memories = self._memory_names if "memory" in own else None
         self._completions = Completions(self.shell, self.names, memories, self._skill_names, self._command_names)
@@ -128,7 +128,7 @@ class Magics(Extension):
 
     def _meet_pages(self) -> None:
         """Have pages with our companion know that the agent is here."""
-        from ipyagent.commands.companion import Companion
+        from ipyagent.extension.companion import Companion
         from ipyagent.kernel.page import open_link
 
         if self._registered and (link := open_link(self.shell)) is not None:  # else unloaded meanwhile
@@ -147,7 +147,7 @@ class Magics(Extension):
         self._warm_up.wait()
         own: str | None = None
         if cell is None:
-            from ipyagent.commands.agent import run_command
+            from ipyagent.extension.commands import run_command
 
             request = run_command(self, line)
             if request is None:
@@ -183,19 +183,19 @@ class Magics(Extension):
         """`%context [--raw] [--at N] [--turns] [--panel]`: what the model would be sent now, or was at
         turn N, and what it costs; the turns with their numbers; the timeline of the session.
         """
-        from ipyagent.commands.agent import run_command
+        from ipyagent.extension.commands import run_command
 
         run_command(self, f"context {line}")
 
     def compact(self, line: str) -> None:
         """`%compact [wishes] [--from N] [--up-to N] [--snip A:B] [--step] [--dry-run] [--undo]`: make room in
         the context. N, A and B are turns, counted from 1; `--step` has one layer act, the cheapest that can."""
-        from ipyagent.commands.agent import run_command
+        from ipyagent.extension.commands import run_command
 
         run_command(self, f"compact {line}")
 
     def _memory_names(self) -> list[str]:
-        from ipyagent.commands.memory import names
+        from ipyagent.parts.memory.commands import names
 
         return names(self.agent_now)
 
@@ -203,25 +203,25 @@ class Magics(Extension):
         """`%memory`: what outlives a session. `%memory help` lists its commands; `%%memory add` and
         `%%memory edit NAME` take the text below them.
         """
-        from ipyagent.commands.agent import show_memory
+        from ipyagent.parts.memory.commands import show_memory
 
-        if answer := show_memory(self, line, cell):
+        if answer := show_memory(self.agent_now, line, cell):
             self.tell(answer)
 
     def _command_names(self) -> list[str]:
-        from ipyagent.commands.agent import commands_of
+        from ipyagent.extension.commands import commands_of
 
         return list(commands_of(self.agent_now))
 
     def _skill_names(self) -> list[str]:
-        from ipyagent.commands.skills import names
+        from ipyagent.parts.skills.commands import names
 
         return names(self.agent_now)
 
     def skills(self, line: str) -> None:
         """`%skills`: instructions for kinds of work; `%skills help` lists its commands. `/name` at the start of a
         request loads one."""
-        from ipyagent.commands.agent import run_command
+        from ipyagent.extension.commands import run_command
 
         run_command(self, f"skills {line}")
 
@@ -229,7 +229,7 @@ class Magics(Extension):
 
     def _prepared(self, chosen: CellOptions, cell: str, own: str | None = None) -> PreparedTurn | None:
         """The turn, ready to run: asked, or replayed; None when a stored answer was shown instead."""
-        from ipyagent.commands.surface import surface_of
+        from ipyagent.extension.surfaces import surface_of
 
         agent, text, ident = self.agent_now, cell.rstrip("\n"), self._cell_id()
         way = self._way(chosen)
@@ -263,7 +263,7 @@ class Magics(Extension):
     def _offer_rollback(self, agent: Agent, chosen: CellOptions) -> None:
         """A cell that is asked again: say how its old turn is taken back. Nothing is taken back by itself, and the
         second request of one execution (of a loop, say) takes the place of none."""
-        from ipyagent.commands.cells import offer
+        from ipyagent.extension.work_cells import offer
 
         cell = self._cell_id()
         before, self._asked_by = self._asked_by, (cell, self.shell.execution_count)

@@ -7,17 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ipyagent.errors import AgentError, UsageError
-from ipyagent.escape import line as one_line
-from ipyagent.kernel.cell_marks import HIDE, PIN
+from ipyagent.errors import AgentError, UsageError, nearest
+from ipyagent.extension.options import MODES, USAGE
+from ipyagent.kernel.cell_marks import HIDE
 from ipyagent.kernel.frontend import describe_frontend
 from ipyagent.kernel.rendering import cells_of, render_failure
-from ipyagent.options import MODES, USAGE, help_text, nearest
 from ipyagent.parts import Command
-from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.subagents import SubagentManager
 from ipyagent.redaction import mask
-from ipyagent.tools.schema import doc_of
+from ipyagent.tools.schema import doc_of, help_text
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
@@ -38,18 +36,16 @@ def run_command(extension: Extension, line: str) -> AgentRequest | None:
     word = OLD_NAMES.get(word, word)
     name = word.removeprefix("--") or "status"
     command = COMMANDS.get(name)
-    if command is None or name in PART_OF:  # whether there is one, the agent's parts say
+    if command is None:
         known = commands_of(extension.agent_now)
-        if name in known and command is None:
+        if name in known:
             _of_part(extension, known[name], word, rest.strip())
             return None
-        if name not in known:
-            if rest and not nearest(word, list(known), cutoff=0.7):
-                return AgentRequest(line.strip())
-            near = nearest(word, list(known))
-            words = f"a request goes into a %%agent cell; commands: {', '.join(known)}"
-            raise UsageError(f"%agent has no command {word!r}{near}  {words}")
-    assert command is not None
+        if rest and not nearest(word, list(known), cutoff=0.7):
+            return AgentRequest(line.strip())
+        near = nearest(word, list(known))
+        words = f"a request goes into a %%agent cell; commands: {', '.join(known)}"
+        raise UsageError(f"%agent has no command {word!r}{near}  {words}")
     if rest.strip() and word in BARE:
         raise UsageError(f"%agent {word} takes nothing after it; a request goes into a %%agent cell")
     if word not in WHILE_BUSY and extension.agent_now.busy:  # said by code that the agent runs
@@ -63,18 +59,15 @@ def run_command(extension: Extension, line: str) -> AgentRequest | None:
 
 
 def commands_of(agent: Agent) -> dict[str, Command]:
-    """The commands that there are: ours, but for those of parts that were left out, then those of other parts."""
-    parts = tuple(part.name for part in agent.parts)
-    found = {
-        name: Command(str, doc_of(run)) for name, run in COMMANDS.items() if PART_OF.get(name) in (None, *parts)
-    }
+    """The commands that there are: the agent's own, then those of its parts."""
+    found = {name: Command(str, doc_of(run)) for name, run in COMMANDS.items()}
     theirs = {name: each for part in agent.parts for name, each in part.commands().items()}
     return found | {name: each for name, each in theirs.items() if name not in COMMANDS}
 
 
 def _of_part(extension: Extension, command: Command, word: str, rest: str) -> None:
     """Run a command of a part and print its answer, or open its tab."""
-    from ipyagent.commands.surface import is_live, run_panel
+    from ipyagent.extension.surfaces import is_live, run_panel
 
     if extension.agent_now.busy and not command.looks:
         raise UsageError(f"a turn is running: %agent {word} works after it has ended")
@@ -85,7 +78,7 @@ def _of_part(extension: Extension, command: Command, word: str, rest: str) -> No
 
 def _status(extension: Extension, rest: str) -> str:
     """Show the session, model, mode, context and cost."""
-    from ipyagent.commands.context import summary
+    from ipyagent.extension.context_report import summary
 
     return summary(extension.agent_now)
 
@@ -107,7 +100,7 @@ def _resume(extension: Extension, rest: str) -> str:
 
 def _sessions(extension: Extension, rest: str) -> str:
     """List the project's sessions, newest first."""
-    from ipyagent.commands.context import session_lines
+    from ipyagent.extension.context_report import session_lines
 
     lines = session_lines(extension.agent_now)
     return "\n".join(lines) if lines else "no stored sessions here yet"
@@ -141,21 +134,17 @@ def _undo(extension: Extension, rest: str) -> str:
 
 def _rollback(extension: Extension, rest: str) -> str:
     """Undo turn N: restore the files it changed and remove it from the conversation."""
-    from ipyagent.commands.cells import roll_back
+    from ipyagent.extension.work_cells import roll_back
 
     return roll_back(extension.agent_now, rest)
-
-
-def _pin(extension: Extension, rest: str) -> str:
-    """List pinned cells, which the agent always sees, and how to pin one."""
-
-    return marked_lines(extension.agent_now, PIN)
 
 
 def _hide(extension: Extension, rest: str) -> str:
     """List hidden cells, which the agent never sees, and how to hide one."""
 
-    return marked_lines(extension.agent_now, HIDE)
+    agent = extension.agent_now
+    agent.marks.notebook = agent.sessions.notebook
+    return agent.marks.told(HIDE)
 
 
 def _fix(extension: Extension, rest: str) -> str:
@@ -166,7 +155,7 @@ def _fix(extension: Extension, rest: str) -> str:
 
 def _export(extension: Extension, rest: str) -> str:
     """Write the session to FILE: .md, .html, .txt or .jsonl by its ending."""
-    from ipyagent.commands.context import export
+    from ipyagent.extension.context_report import export
 
     if not rest:
         raise UsageError("%agent export FILE: name a file that ends in .md, .html, .txt or .jsonl")
@@ -175,7 +164,7 @@ def _export(extension: Extension, rest: str) -> str:
 
 def _cells(extension: Extension, rest: str) -> str:
     """Write the agent's code of this session as ordinary cells: below this one, or to a new FILE.ipynb."""
-    from ipyagent.commands.cells import run_cells
+    from ipyagent.extension.work_cells import run_cells
 
     return run_cells(extension, rest)
 
@@ -226,7 +215,7 @@ def _allow(extension: Extension, rest: str) -> str:
 
 def _context(extension: Extension, rest: str) -> str:
     """Show what is sent to the model and what it costs (same as %context): --raw, --at N, --turns, --panel."""
-    from ipyagent.commands.context import read_words, report
+    from ipyagent.extension.context_report import read_words, report
 
     asked, agent = read_words(rest.split()), extension.agent_now
     if asked.panel:
@@ -234,7 +223,7 @@ def _context(extension: Extension, rest: str) -> str:
     told = report(agent, rest.split())
     if agent.session is None or asked.raw or asked.at or extension.front.kind != "kernel":
         return told
-    from ipyagent.commands.context import pictured
+    from ipyagent.extension.context_report import pictured
 
     for bundle in pictured(agent, told, turns=asked.turns):
         extension.shell.display_pub.publish(bundle)
@@ -243,14 +232,14 @@ def _context(extension: Extension, rest: str) -> str:
 
 def _panel(extension: Extension, rest: str) -> str:
     """Open the live panel of context, memory, skills, sub-agents and sessions; a word opens that tab."""
-    from ipyagent.commands.surface import run_panel
+    from ipyagent.extension.surfaces import run_panel
 
     return run_panel(extension, OLD_NAMES.get(rest, rest))
 
 
 def _timeline(extension: Extension) -> str:
     """The context timeline: a bar a turn, what was decided, before and after; live on the board."""
-    from ipyagent.commands.surface import is_live, run_panel
+    from ipyagent.extension.surfaces import is_live, run_panel
     from ipyagent.reports.timeline import timeline
     from ipyagent.ui.timeline import STATIC_BARS, STATIC_MARKS, newest, static_timeline
 
@@ -274,57 +263,6 @@ def _compact(extension: Extension, rest: str) -> str:
     return extension.agent_now.compact(rest) if answer is None else answer
 
 
-def _memory(extension: Extension, rest: str) -> str:
-    """Show and change memories (same as %memory)."""
-    return show_memory(extension, rest)
-
-
-def show_memory(extension: Extension, line: str, cell: str | None = None) -> str:
-    """The answer of `%memory LINE`; "" when it was shown as a widget."""
-    agent = extension.agent_now
-    if cell is None and not line.strip() and getattr(extension.shell, "kernel", None) is not None:
-        from ipyagent.ui.browsing import browsing_of
-        from ipyagent.ui.memory_browser import show
-
-        return show(extension.shell, browsing_of(agent), busy=agent.busy, dreams=agent.part(MemoryPart).dreaming)
-    from ipyagent.commands.memory import run_memory
-
-    return run_memory(agent, line, cell, shell=extension.shell)
-
-
-def _mcp(extension: Extension, rest: str) -> str:
-    """Manage MCP servers: list, add NAME COMMAND…|URL, remove, tools, restart, trust, doctor."""
-    from ipyagent.commands.mcp import run_mcp
-
-    return run_mcp(extension.agent_now, rest)
-
-
-def _subagents(extension: Extension, rest: str) -> str:
-    """List the session's sub-agents, list their types, or stop one."""
-    from ipyagent.commands.subagents import run_children
-
-    return run_children(extension.agent_now, rest)
-
-
-def _messages(extension: Extension, rest: str) -> str:
-    """List the messages between agents in this session; a number shows one in full."""
-    from ipyagent.commands.subagents import run_messages
-
-    return run_messages(extension.agent_now, rest)
-
-
-def _skills(extension: Extension, rest: str) -> str:
-    """List and load skills (same as %skills)."""
-    from ipyagent.commands.skills import run_skills
-
-    if not rest and getattr(extension.shell, "kernel", None) is not None:
-        from ipyagent.commands.surface import is_live, run_panel
-
-        if is_live(extension):
-            return run_panel(extension, "skills")
-    return run_skills(extension.agent_now, rest)
-
-
 def _trust(extension: Extension, rest: str) -> str:
     """Load what this folder holds (memory, instructions, settings, sessions) from now on; --off: no longer."""
     if rest not in ("", "--off"):
@@ -343,14 +281,14 @@ def _trust(extension: Extension, rest: str) -> str:
 
 def _tools(extension: Extension, rest: str) -> str:
     """List the tools the model has."""
-    from ipyagent.commands.context import tool_lines
+    from ipyagent.extension.context_report import tool_lines
 
     return "\n".join(tool_lines(extension.agent_now))
 
 
 def _doctor(extension: Extension, rest: str) -> str:
     """Check what the agent needs."""
-    from ipyagent.commands.doctor import doctor
+    from ipyagent.extension.doctor import doctor
 
     return doctor(extension.agent_now, extension.shell)[0]
 
@@ -380,7 +318,6 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "stop": _stop,
     "undo": _undo,
     "rollback": _rollback,
-    "pin": _pin,
     "hide": _hide,
     "fix": _fix,
     "export": _export,
@@ -390,14 +327,9 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "allow": _allow,
     "trust": _trust,
     "tools": _tools,
-    "mcp": _mcp,
-    "subagents": _subagents,
-    "messages": _messages,
     "context": _context,
     "panel": _panel,
     "compact": _compact,
-    "memory": _memory,
-    "skills": _skills,
     "doctor": _doctor,
     "help": _help,
 }
@@ -412,14 +344,9 @@ ARGUMENTS = {
     "mode": "[ask | auto | read_only]",
     "allow": "[RULE]",
     "trust": "[--off]",
-    "mcp": "[COMMAND]",
-    "subagents": "[list | types | stop NAME]",
-    "messages": "[NUMBER]",
     "context": "[OPTIONS]",
     "panel": "[context | memory | skills | subagents | sessions]",
     "compact": "[OPTIONS]",
-    "memory": "[COMMAND]",
-    "skills": "[COMMAND]",
 }
 """What may follow the commands of `%agent` that take something."""
 GROUPS = {
@@ -432,43 +359,14 @@ GROUPS = {
 """The commands by what they are for, as the help lists them; those of other parts stand last."""
 OLD_NAMES = {"children": "subagents"}
 """Commands by the names they had in the release before."""
-PART_OF = {
-    "mcp": "mcp", "subagents": "subagents", "messages": "messages", "memory": "memory", "skills": "skills",
-    "pin": "pins",
-}  # fmt: skip
-"""The parts that commands of ours are of: without one there is no command."""
 REQUESTS = ("fix",)
 """Commands whose answer is a request to the agent."""
 WHILE_BUSY = (
-    "", "status", "stop", "sessions", "tools", "context", "panel", "memory", "skills", "subagents", "messages",
-    "pin", "hide", "doctor", "help",
-)  # fmt: skip
-"""Commands that change nothing but the running turn; the others are not for code that runs in it (`memory`
-and `skills` look after that themselves)."""
-BARE = ("status", "new", "sessions", "stop", "undo", "pin", "hide", "tools", "doctor", "help")
+    "", "status", "stop", "sessions", "tools", "context", "panel", "hide", "doctor", "help",
+)
+"""Commands that change nothing but the running turn; the others are not for code that runs in it."""
+BARE = ("status", "new", "sessions", "stop", "undo", "hide", "tools", "doctor", "help")
 """Commands that take no argument: words after one are a request that went astray."""
-
-
-# ------------------------------------------------------------------ marks
-# `%agent pin` and `%agent hide`: which cells are marked, and how one is.
-
-
-def marked_lines(agent: Agent, mark: str) -> str:
-    """The cells with a mark, a line each, and how to mark one."""
-    agent.marks.notebook = agent.sessions.notebook
-    cells = agent.marks.marked(mark)
-    what = "hidden from the agent" if mark == HIDE else "pinned; the agent always sees them"
-    lines = [f"{one_line(cell.ident or '(no id)')}  {one_line(_first_line(cell.source))[:80]}" for cell in cells]
-    lines.insert(0, f"{len(cells)} cell{'' if len(cells) == 1 else 's'} {what}")
-    lines.append(
-        f"to mark a cell: the tag {mark} (JupyterLab: property inspector, Cell Tags; counts once the notebook is "
-        f"saved), or the comment # {mark} in its first line (counts when it runs)"
-    )
-    return "\n".join(lines)
-
-
-def _first_line(source: str) -> str:
-    return next((row.strip() for row in source.splitlines() if row.strip() and not row.strip().startswith("#")), "")
 
 
 # ------------------------------------------------------------------ fix
@@ -499,8 +397,8 @@ def run_steps(extension: Extension, line: str) -> str | None:
     """Show the step with its buttons; "" then. None when the line asks for something else, or nobody could press
     them. Raises as `Agent.compact`."""
     from ipyagent.assembly.compacting import parse_compact
-    from ipyagent.commands.cells import door_of
-    from ipyagent.ui.steps import StepPanel
+    from ipyagent.extension.compaction_panel import StepPanel
+    from ipyagent.extension.work_cells import door_of
 
     wanted, shell = parse_compact(line), extension.shell
     captured = type(shell.display_pub).__name__ == "CapturingDisplayPublisher"  # %%capture

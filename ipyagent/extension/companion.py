@@ -59,7 +59,7 @@ class Companion:
                 pass  # for others
 
     def _board(self) -> None:
-        from ipyagent.commands.surface import live_board
+        from ipyagent.extension.surfaces import live_board
 
         board = live_board(self._extension)
         board.serve()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ipyagent.errors import UsageError
+from ipyagent.errors import UsageError, nearest
 
 FLAGS = ("--fresh", "--fork", "--quiet", "--rerun", "--replay")
 VALUES = ("--model", "--max-turns", "--effort", "--mode", "--lesson")
@@ -35,38 +33,6 @@ class CellOptions(NamedTuple):
     rerun: bool = False
     replay: bool = False
     lesson: str = ""
-
-
-def help_text(head: Sequence[str], groups: Iterable[tuple[str, Sequence[tuple[str, str]]]], width: int = 0) -> str:
-    """Commands with what they do, in groups under a title ("": none), in lines of at most `width` columns (0: those of
-    the terminal, else 100). No word is broken: a longer one has a line of its own."""
-    columns = max(40, min(width or shutil.get_terminal_size((100, 24)).columns, 120))
-
-    def wrapped(text: str, first: str, rest: str) -> list[str]:
-        return textwrap.wrap(
-            text, columns, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
-        )
-
-    lines = [row for each in head for row in wrapped(each, "", "    " if each.startswith("%") else "")]
-    listed = [(title, rows) for title, rows in groups if rows]
-    side = min(max((len(usage) for _, rows in listed for usage, _ in rows), default=0), columns * 2 // 5)
-    for title, rows in listed:
-        lines += ["", *([title] if title else [])]
-        for usage, about in rows:
-            start = "  " + usage.ljust(side) + "  "
-            if len(usage) > side:  # it does not fit beside its text
-                lines += wrapped(usage, "  ", "      ")
-                start = " " * (side + 4)
-            lines += wrapped(about, start, " " * (side + 4))
-    return "\n".join(lines)
-
-
-def nearest(word: str, known: tuple[str, ...] | list[str], cutoff: float = 0.5) -> str:
-    """" did you mean …" for a word that is not known, "" when nothing is near."""
-    from difflib import get_close_matches  # loading needs it not
-
-    close = get_close_matches(word, known, n=1, cutoff=cutoff)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def one_line(line: str) -> tuple[str, str]:

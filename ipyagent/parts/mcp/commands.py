@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ipyagent.errors import UsageError
 from ipyagent.journal.journal import clean
-from ipyagent.parts.mcp.desk import McpManager
+from ipyagent.parts.mcp import McpManager
 from ipyagent.parts.mcp.entries import McpServerConfig, entry_of, put_entry
 from ipyagent.parts.mcp.servers import MISSING, Servers
 
 if TYPE_CHECKING:
-    from ipyagent.agent import Agent
+    from ipyagent.parts import RunningAgent
     from ipyagent.parts.mcp.server import Server
 
 USAGE = "%agent mcp [list | add NAME COMMAND ARGS…|URL | remove NAME | tools [NAME] | restart [NAME] | trust | doctor]"
@@ -28,7 +28,7 @@ MOST_LINES = 200
 _URL = re.compile(r"https?://\S+")
 
 
-def run_mcp(agent: Agent, line: str) -> str:
+def run_mcp(agent: RunningAgent, line: str) -> str:
     """The answer of `%agent mcp LINE`. Raises UsageError, SettingError, AgentError."""
     word, _, rest = line.strip().partition(" ")
     command = COMMANDS.get(word or "list")
@@ -38,7 +38,7 @@ def run_mcp(agent: Agent, line: str) -> str:
     return command(agent, rest.strip())
 
 
-def _list(agent: Agent, rest: str) -> str:
+def _list(agent: RunningAgent, rest: str) -> str:
     """List the servers, where each comes from, and its state."""
     servers = agent.part(McpManager).servers
     found = servers.found()
@@ -67,7 +67,7 @@ def _shown(servers: Servers, entry: McpServerConfig) -> str:
     return f"{'your own' if entry.source == 'user' else 'project'}: {clean(servers.whole(entry, 2_000))}"
 
 
-def _add(agent: Agent, rest: str) -> str:
+def _add(agent: RunningAgent, rest: str) -> str:
     """Add a server to mcp.json, approve it and start it."""
     name, raw, user = parse_add(rest)
     servers = agent.part(McpManager).servers
@@ -128,13 +128,13 @@ def parse_add(rest: str) -> tuple[str, dict[str, Any], bool]:
     return name, {"command": words[0], "args": words[1:], **raw}, user
 
 
-def _writable(agent: Agent) -> None:
+def _writable(agent: RunningAgent) -> None:
     agent.project.make()
     if not agent.project.trusted and not agent.settings.trust_all:
         raise UsageError("this project is not trusted yet: run %agent trust first, or add the server with --user")
 
 
-def _brought_up(agent: Agent, name: str) -> list[str]:
+def _brought_up(agent: RunningAgent, name: str) -> list[str]:
     desk = agent.part(McpManager)
     wait = agent.settings.mcp_startup_timeout
     desk.wait(lambda: desk.servers.ready(wait), wait + 10)
@@ -146,7 +146,7 @@ def _brought_up(agent: Agent, name: str) -> list[str]:
     return [f"{name} runs and has {len(server.tools)} tools: {clean(shown)}; the next request has them", *notices]
 
 
-def _remove(agent: Agent, rest: str) -> str:
+def _remove(agent: RunningAgent, rest: str) -> str:
     """Remove a server from mcp.json and stop it."""
     servers = agent.part(McpManager).servers
     if not rest or " " in rest:
@@ -162,7 +162,7 @@ def _remove(agent: Agent, rest: str) -> str:
     return f"{rest} removed from {where}"
 
 
-def _tools(agent: Agent, rest: str) -> str:
+def _tools(agent: RunningAgent, rest: str) -> str:
     """List the tools of all servers, or of NAME."""
     servers = _started(agent)
     if rest and rest not in servers.running:
@@ -176,7 +176,7 @@ def _tools(agent: Agent, rest: str) -> str:
     return "\n".join([*lines[:MOST_LINES], *more]) or "no MCP tools; see %agent mcp"
 
 
-def _restart(agent: Agent, rest: str) -> str:
+def _restart(agent: RunningAgent, rest: str) -> str:
     """Restart all servers, or NAME."""
     servers = _started(agent)
     if rest and rest not in servers.running:
@@ -189,7 +189,7 @@ def _restart(agent: Agent, rest: str) -> str:
     return "\n".join(lines) or "no MCP servers run; see %agent mcp"
 
 
-def _trust(agent: Agent, rest: str) -> str:
+def _trust(agent: RunningAgent, rest: str) -> str:
     """Approve the project's servers as they are now; what you have not seen in full is shown first."""
     servers = agent.part(McpManager).servers
     if not agent.project.trusted and not agent.settings.trust_all:
@@ -208,7 +208,7 @@ def _trust(agent: Agent, rest: str) -> str:
     return "\n".join(["may run from now on:", *lines]) if lines else "the project has no MCP servers"
 
 
-def _doctor(agent: Agent, rest: str) -> str:
+def _doctor(agent: RunningAgent, rest: str) -> str:
     """Check the servers, their entries and what they need."""
     import importlib.util
 
@@ -237,7 +237,7 @@ def _open(schema: dict[str, Any]) -> bool:
     return schema.get("additionalProperties") is True and not schema.get("properties")
 
 
-def _started(agent: Agent) -> Servers:
+def _started(agent: RunningAgent) -> Servers:
     """The servers, brought up if they were not."""
     servers = agent.part(McpManager).servers
     wait = agent.settings.mcp_startup_timeout
@@ -251,7 +251,7 @@ def _unknown(name: str, known: Any) -> str:
     return f"no MCP server {name!r}; {f'nearest: {close[0]}' if close else 'known: ' + (', '.join(names) or 'none')}"
 
 
-COMMANDS: dict[str, Callable[[Agent, str], str]] = {
+COMMANDS: dict[str, Callable[[RunningAgent, str], str]] = {
     "list": _list,
     "add": _add,
     "remove": _remove,

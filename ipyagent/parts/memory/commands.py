@@ -12,8 +12,15 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ipyagent.assembly.requests import Options
-from ipyagent.commands.memory_report import (
+from ipyagent.errors import AgentError, JournalError, MemoryRefused, UsageError, nearest
+from ipyagent.frontmatter import MARK, read_headed, write_headed
+from ipyagent.journal.events import ForkEnded, MemorySaved
+from ipyagent.parts.memory import MemoryPart
+from ipyagent.parts.memory.access import KINDS, MemoryAccess, SavedMemory
+from ipyagent.parts.memory.extract import PURPOSE
+from ipyagent.parts.memory.metadata_index import Memory
+from ipyagent.parts.memory.names import INDEX, ROOT, SCOPES, Address, address
+from ipyagent.parts.memory.report import (
     doctor_lines,
     history_lines,
     list_lines,
@@ -24,22 +31,13 @@ from ipyagent.commands.memory_report import (
     show_lines,
     stats_lines,
 )
-from ipyagent.errors import AgentError, JournalError, MemoryRefused, UsageError
-from ipyagent.frontmatter import MARK, read_headed, write_headed
-from ipyagent.journal.events import ForkEnded, MemorySaved
-from ipyagent.options import help_text, nearest
-from ipyagent.parts.memory import MemoryPart
-from ipyagent.parts.memory.access import KINDS, MemoryAccess, SavedMemory
-from ipyagent.parts.memory.extract import PURPOSE
-from ipyagent.parts.memory.metadata_index import Memory
-from ipyagent.parts.memory.names import INDEX, ROOT, SCOPES, Address, address
 from ipyagent.parts.memory.tokenizer import folded, stop
 from ipyagent.redaction import find_secrets, refusal
-from ipyagent.tools.schema import doc_of
+from ipyagent.tools.schema import doc_of, help_text
 
 if TYPE_CHECKING:
-    from ipyagent.agent import Agent
     from ipyagent.kernel.dispatcher import MainThreadExecutor
+    from ipyagent.parts import RunningAgent
 
 
 # ---- What `%memory` changes: each answer says how it is undone. And which memory a name on its line means.
@@ -67,7 +65,7 @@ def parted(text: str) -> tuple[str, str]:
 class MemoryCommandRun:
     """One command at work."""
 
-    def __init__(self, agent: Agent, shell: Any, body: str | None) -> None:
+    def __init__(self, agent: RunningAgent, shell: Any, body: str | None) -> None:
         self.agent = agent
         self.shell = shell
         self.body = body
@@ -274,7 +272,17 @@ def _told(words: str, saved: SavedMemory) -> str:
     return f"{words}: {name}; undo: {undo_words(saved)}"
 
 
-def run_memory(agent: Agent, line: str, body: str | None = None, *, shell: Any = None) -> str:
+def show_memory(agent: RunningAgent, line: str, cell: str | None = None) -> str:
+    """The answer of `%memory LINE`; "" when it was shown as a widget."""
+    if cell is None and not line.strip() and getattr(agent.shell, "kernel", None) is not None:
+        from ipyagent.parts.memory.browser import show
+        from ipyagent.parts.memory.browsing import browsing_of
+
+        return show(agent.shell, browsing_of(agent), busy=agent.busy, dreams=agent.part(MemoryPart).dreaming)
+    return run_memory(agent, line, cell, shell=agent.shell)
+
+
+def run_memory(agent: RunningAgent, line: str, body: str | None = None, *, shell: Any = None) -> str:
     """Do what the line says; the answer. `body`: the cell below a `%%memory` line; `shell`: where `edit`
     prepares a cell. Raises UsageError, MemoryRefused and what background work raises."""
     word, rest = parted(line)
@@ -389,7 +397,7 @@ def _extract(doing: MemoryCommandRun, line: Line) -> str:
 
 def _dream(doing: MemoryCommandRun, line: Line) -> str:
     """Tidy the memories now; --dry-run shows what it would do, --accept does that, --undo undoes it."""
-    from ipyagent.commands.dream import dream_now
+    from ipyagent.parts.memory.dream_command import dream_now
 
     undo_it, accept = "--undo" in line.options, "--accept" in line.options
     scope = line.options.get("--scope", "project")
@@ -458,7 +466,7 @@ NAMED = ("show", "edit", "forget", "rename", "history", "restore")
 """Commands that take a memory's name."""
 
 
-def names(agent: Agent) -> list[str]:
+def names(agent: RunningAgent) -> list[str]:
     """What a memory may be called on a line, for completion."""
     try:
         every = MemoryCommandRun(agent, None, None).all()
@@ -470,7 +478,7 @@ def names(agent: Agent) -> list[str]:
 # ---- Background work on the memories, done now because the user asked: behind the same door as a turn, so that
 # Stop and an interrupt end it.
 
-def extract_now(agent: Agent) -> str:
+def extract_now(agent: RunningAgent) -> str:
     """Look through what was said since the last extraction; what was saved, in one line. Raises UsageError,
     AgentError, KeyboardInterrupt."""
     agent.check_free()
@@ -482,7 +490,7 @@ def extract_now(agent: Agent) -> str:
 
     async def run(main: MainThreadExecutor) -> tuple[str, ...] | None:
         try:
-            await agent.connect(session, model, agent.tools_now(), Options())
+            await agent.connect_now(session, model)
             return await agent.part(MemoryPart).extracting.now(session, agent.workspace(session, main))
         except asyncio.CancelledError:
             return None

@@ -26,8 +26,8 @@ _AHEAD = (
     "anthropic", "ipyagent.loop.session", "ipyagent.assembly.workbench", "ipyagent.agent", "ipyagent.parts:built_in",
     "ipywidgets", "anywidget",
     "httpcore2", "anyio._backends._asyncio", "opentelemetry.propagate", "markdown_it", "ipyagent.ui.static",
-    "ipyagent.commands.agent", "ipyagent.commands.context", "ipyagent.commands.surface", "ipyagent.commands.cells",
-    "ipyagent.commands.cells", "ipyagent.parts.memory.undo", "ipyagent.ui.panel:panel_class",
+    "ipyagent.extension.commands", "ipyagent.extension.context_report", "ipyagent.extension.surfaces",
+    "ipyagent.extension.work_cells", "ipyagent.parts.memory.undo", "ipyagent.ui.panel:panel_class",
     "ipyagent.kernel.previews:families", "ipyagent.loop.layers:known_layers", "ipyagent.model.client:certificates",
     "ipyagent.assembly.head:render_own",
 )  # fmt: skip
@@ -125,7 +125,7 @@ class WarmUp:
 
 
 class Extension:
-    """ipyagent in one shell, without its magics (`ipyagent.magics.Magics`)."""
+    """ipyagent in one shell, without its magics (`ipyagent.extension.magics.Magics`)."""
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from ipyagent.agent import Agent
 from ipyagent.assembly import compacting, settings_files
-from ipyagent.commands import agent, context, mcp, memory, skills
 from ipyagent.config import IPyAgent, setting_names
-from ipyagent.options import USAGE
+from ipyagent.extension import commands as agent
+from ipyagent.extension import context_report as context
+from ipyagent.extension.options import USAGE
+from ipyagent.parts import Command, built_in
+from ipyagent.parts.mcp import commands as mcp
+from ipyagent.parts.memory import commands as memory
+from ipyagent.parts.skills import commands as skills
 from ipyagent.tools.schema import doc_of
 
 OPTIONS = {
@@ -25,6 +33,16 @@ OPTIONS = {
 }
 
 
+def _all_commands() -> dict[str, Command]:
+    """Those of `%agent`, with every part of ours."""
+    with TemporaryDirectory() as folder:
+        made = Agent(settings=IPyAgent(environ={}), folder=Path(folder), parts=built_in().values())
+        try:
+            return agent.commands_of(made)
+        finally:
+            made.close()
+
+
 def reference(parser: argparse.ArgumentParser) -> str:
     """The whole text; `parser` reads the shell's command line."""
     return "\n".join(
@@ -37,8 +55,8 @@ def reference(parser: argparse.ArgumentParser) -> str:
             *_commands(
                 "`%agent`",
                 (
-                    (f"{name} {agent.ARGUMENTS.get(name, '')}".strip(), _first(doc_of(run)))
-                    for name, run in agent.COMMANDS.items()
+                    (f"{name} {agent.ARGUMENTS.get(name, each.usage)}".strip(), _first(each.about))
+                    for name, each in _all_commands().items()
                 ),
             ),
             "Words that are none of these are a request: `%agent why is the last plot empty?`",

@@ -24,15 +24,12 @@ import msgspec
 from ipyagent.agent import Agent
 from ipyagent.assembly.settings_files import SettingsFiles
 from ipyagent.assembly.wiring import address_of
-from ipyagent.commands.context import counted
 from ipyagent.config import IPyAgent, setting_names, wrong_in
 from ipyagent.errors import AgentError, ModelError, SettingError
 from ipyagent.escape import line
+from ipyagent.extension.context_report import counted
 from ipyagent.journal.journal import read_events
 from ipyagent.locks import why_no_locks
-from ipyagent.parts import BUILT_IN
-from ipyagent.parts.mcp.desk import McpManager
-from ipyagent.parts.skills.desk import Skills
 from ipyagent.version import __version__
 
 # ---- One line of `doctor`: what was looked at, how it is, and what to do about it.
@@ -79,16 +76,17 @@ def examine(agent: Agent, shell: Any) -> list[DoctorFinding]:
     """Everything, in the order in which it matters; `shell` None: asked from a command line. Two seconds at most."""
     found: list[DoctorFinding] = []
     for part in (_versions, _packages, _extras, _front_end, connection, model, _project, _disk, _sessions, _permissions,
-                 _sandbox, _settings, _memory, _skills, _mcp, _server_tools, _hooks, _transcript):  # fmt: skip
+                 _sandbox, _settings, _server_tools, _hooks, _transcript):  # fmt: skip
         name = part.__name__.strip("_")
-        if name in BUILT_IN and name not in agent.parts:
-            continue
         try:
             found.extend(part(agent, shell))
         except (AgentError, OSError, ValueError, RecursionError) as problem:
             found.append(DoctorFinding("bad", name.replace("_", "-"), str(problem)))
     for each in agent.parts:
-        found.extend(DoctorFinding(check.mark, each.name, check.words, check.mend) for check in each.doctor())
+        try:
+            found.extend(DoctorFinding(check.mark, each.name, check.words, check.mend) for check in each.doctor())
+        except (AgentError, OSError, ValueError, RecursionError) as problem:
+            found.append(DoctorFinding("bad", each.name, str(problem)))
     return found
 
 
@@ -280,57 +278,6 @@ def _settings(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
         yield DoctorFinding("note", "settings", problem)
 
 
-def _memory(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
-    from ipyagent.commands.memory_report import doctor_lines
-
-    if not agent.settings.memory:
-        yield DoctorFinding("ok", "memory", "off (IPyAgent.memory)")
-        return
-    if agent.project.leaves_memories:
-        yield DoctorFinding(
-            "ok", "memory", f"that of the project is copied to {agent.project.state} by the first request"
-        )
-        return
-    from ipyagent.parts.memory import MemoryPart
-
-    lines = doctor_lines(agent.part(MemoryPart).memories, mend=False)
-    if lines[0].startswith("all is well"):
-        yield DoctorFinding("ok", "memory", lines[0])
-    else:
-        yield DoctorFinding(
-            "note", "memory", f"{counted(len(lines), 'remark')}, the first: {lines[0]}", "%memory doctor"
-        )
-
-
-def _skills(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
-    found = agent.part(Skills).look_anyway()
-    words = f"{counted(len(found.skills), 'skill')}{'' if agent.settings.skills else ', off (IPyAgent.skills)'}"
-    if found.problems:
-        yield DoctorFinding("note", "skills", f"{words}, {counted(len(found.problems), 'remark')}", "%skills doctor")
-    else:
-        yield DoctorFinding("ok", "skills", words)
-
-
-def _mcp(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
-    found = agent.part(McpManager).servers.found()
-    if not (found.running or found.waiting or found.off or found.problems):
-        return
-    states = agent.part(McpManager).servers.running
-    words = f"{counted(len(found.running), 'server')} may run"
-    words += "".join(f", {name} {server.state}" for name, server in states.items())
-    failed = [f"{name}: {server.problem}" for name, server in states.items() if server.state in ("failed", "lost")]
-    if found.running and find_spec("mcp") is None:
-        yield DoctorFinding("bad", "mcp", f"{words}, and the extra mcp is missing", "pip install 'ipyagent[mcp]'")
-    elif failed or found.problems:
-        yield DoctorFinding("note", "mcp", f"{words}; {'; '.join([*failed, *found.problems])}", "%agent mcp doctor")
-    elif found.waiting:
-        yield DoctorFinding(
-            "note", "mcp", f"{words}, {len(found.waiting)} of the project wait for a yes", "%agent mcp trust"
-        )
-    else:
-        yield DoctorFinding("ok", "mcp", words)
-
-
 def _server_tools(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     """What the provider may run, as far as it is known without asking it."""
     from ipyagent.model.capabilities import standing
@@ -515,7 +462,7 @@ def _unreachable(address: str) -> str:
 
 def model(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     """Window and price, as far as they are known without asking the server."""
-    from ipyagent.commands.context import teller
+    from ipyagent.extension.context_report import teller
     from ipyagent.model.capabilities import GUESSED
     from ipyagent.model.prices import price_of, told_prices
 

@@ -21,7 +21,6 @@ from ipyagent.journal.protocols import Model
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.dream_scheduler import DreamStatus
-from ipyagent.parts.memory.extract import name_of
 from ipyagent.parts.memory.history import Version
 from ipyagent.parts.memory.names import SCOPES, Address, address
 from ipyagent.parts.memory.ranking import Ranked
@@ -31,10 +30,11 @@ from ipyagent.parts.memory.selector import Chosen, tools_in_use
 from ipyagent.parts.memory.store import Memory
 from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.parts.memory.undo import MemoryUndo
+from ipyagent.ui.memory_chips import name_of
 
 if TYPE_CHECKING:
-    from ipyagent.agent import Agent
     from ipyagent.kernel.dispatcher import MainThreadExecutor
+    from ipyagent.parts import RunningAgent
 
 TEXT_CHARS = 100_000
 """Characters of a memory that are shown; a longer one cannot be edited here."""
@@ -215,7 +215,7 @@ class Browsing:
         raise AgentError(f"there is no memory {path}, it was deleted or renamed meanwhile: open the list again")
 
 
-def browsing_of(agent: Agent) -> Browsing:
+def browsing_of(agent: RunningAgent) -> Browsing:
     """The memories of an agent, as its user may browse them."""
 
     def tried(request: str) -> tuple[str, Sequence[Explained]]:
@@ -232,7 +232,7 @@ def browsing_of(agent: Agent) -> Browsing:
     )
 
 
-def skipped(agent: Agent, request: str) -> str:
+def skipped(agent: RunningAgent, request: str) -> str:
     """Why a request would not be looked at; "" when it would."""
     if not agent.settings.memory:
         return "memory is off (IPyAgent.memory)"
@@ -252,7 +252,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     by: str = "ranking"
 
 
-def explain(agent: Agent, request: str, most: int = 10) -> list[Explained]:
+def explain(agent: RunningAgent, request: str, most: int = 10) -> list[Explained]:
     """What would be recalled for a request, best first, then what comes close: a dry run that journals and
     shows nothing. On the main thread; raises UsageError while a turn runs."""
     choosing = agent.part(MemoryPart).recalling.choosing

@@ -15,9 +15,9 @@ from typing import Any, get_args
 
 from ipyagent.errors import AgentError
 from ipyagent.escape import escape, line, plain
+from ipyagent.parts.memory.browsing import Browsing, Dreams, MemoryEdit, MemoryFilter, Order, age, provenance
 from ipyagent.parts.memory.store import Memory
 from ipyagent.ui import look, markdown
-from ipyagent.ui.browsing import Browsing, Dreams, MemoryEdit, MemoryFilter, Order, age, provenance
 from ipyagent.ui.look import script
 from ipyagent.ui.memory_chips import ago, short_name
 

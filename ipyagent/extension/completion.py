@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ipyagent.options import EFFORTS, FLAGS, MODES, VALUES
+from ipyagent.extension.options import EFFORTS, FLAGS, MODES, VALUES
 
 _AT = re.compile(r"(?<![\w@.])@[^\s@,;!?()\[\]{}'\"`]*$")
 _COMMAND = re.compile(r"^\s*%\w+\s+(?P<word>\w*)$")
@@ -99,20 +99,20 @@ class Completions:
             word, known = option["word"], _OPTIONS.get(option["command"], ())
             return word, [(name, "option") for name in known if name.startswith(word)]
         if (asked := _MCP.match(line)) is not None:
-            from ipyagent.commands.mcp import COMMANDS as KNOWN
+            from ipyagent.parts.mcp.commands import COMMANDS as KNOWN
 
             return asked["word"], [(name, "command") for name in KNOWN if name.startswith(asked["word"])]
         match = _COMMAND.match(line)
         if match is None:
             return "", []
-        from ipyagent.commands.agent import COMMANDS
+        from ipyagent.extension.commands import COMMANDS
 
         word, commands = match.group("word"), list(COMMANDS) if self._known is None else self._known()
         return word, [(name, "command") for name in commands if name.startswith(word)]
 
     def _memory(self, asked: re.Match[str]) -> tuple[str, list[tuple[str, str]]]:
         """Commands of `%memory`, their options, names of memories."""
-        from ipyagent.commands.memory import COMMANDS, NAMED
+        from ipyagent.parts.memory.commands import COMMANDS, NAMED
 
         word, command = asked["word"], asked["command"]
         if command is None:
@@ -132,7 +132,7 @@ class Completions:
 
     def _on_skills(self, asked: re.Match[str], skills: Callable[[], list[str]]) -> tuple[str, list[tuple[str, str]]]:
         """Commands of `%skills`, names of skills."""
-        from ipyagent.commands.skills import COMMANDS, NAMED
+        from ipyagent.parts.skills.commands import COMMANDS, NAMED
 
         word, command = asked["word"], asked["command"]
         if command is None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ipyagent.assembly.requests import NullSurface
-from ipyagent.errors import UsageError
+from ipyagent.errors import UsageError, nearest
 from ipyagent.kernel.frontend import route_clicks
-from ipyagent.options import nearest
 
 if TYPE_CHECKING:
     from ipyagent.extension import Extension
+    from ipyagent.extension.dashboard import Dashboard
     from ipyagent.journal.events import PermissionAsked
     from ipyagent.journal.protocols import PermissionAnswer, Surface
     from ipyagent.journal.recorded import Recording
     from ipyagent.ui.asking import ReadLine
-    from ipyagent.ui.board import Dashboard
 
 
 class PromptOnlySurface(NullSurface):
@@ -58,7 +57,7 @@ def surface_of(
 
 
 def _panel(extension: Extension, cell: str, recording: Recording | None) -> Surface:
-    from ipyagent.commands.cells import as_cells, door_of
+    from ipyagent.extension.work_cells import as_cells, door_of
     from ipyagent.parts.memory import MemoryPart
     from ipyagent.parts.memory.undo import MemoryUndo
     from ipyagent.ui.panel import PanelSurface
@@ -80,7 +79,7 @@ def _panel(extension: Extension, cell: str, recording: Recording | None) -> Surf
 
 def run_panel(extension: Extension, line: str) -> str:
     """Open the board on a tab; the text to print, "" when it was shown. Raises UsageError."""
-    from ipyagent.ui.board import tabs_of
+    from ipyagent.extension.dashboard import tabs_of
 
     tab, known = line.strip() or "context", list(tabs_of(extension.agent_now))
     if tab not in known:
@@ -98,7 +97,7 @@ def is_live(extension: Extension) -> bool:
 
 def _told(extension: Extension, only: str) -> str:
     """The part that is named by `only`, or all of them: static in a kernel, else the text."""
-    from ipyagent.ui.board import board_lines, static_board
+    from ipyagent.extension.dashboard import board_lines, static_board
 
     shell = extension.shell
     board = _board(extension, None)
@@ -123,6 +122,6 @@ def live_board(extension: Extension) -> Dashboard:
 
 
 def _board(extension: Extension, route: Any) -> Dashboard:
-    from ipyagent.ui.board import Dashboard
+    from ipyagent.extension.dashboard import Dashboard
 
     return Dashboard(extension.agent_now, extension.shell, route)

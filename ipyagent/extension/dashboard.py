@@ -24,13 +24,21 @@ from typing import Any
 from ipyagent.agent import Agent
 from ipyagent.errors import AgentError
 from ipyagent.escape import escape, line
+from ipyagent.extension.dashboard_tabs import (
+    BoardTab,
+    ContextTab,
+    MemoryTab,
+    SessionsTab,
+    SkillsTab,
+    SubagentsTab,
+    TableTab,
+)
 from ipyagent.journal.events import Event, TurnEnded
 from ipyagent.loop.session import Session
 from ipyagent.parts import Rows
+from ipyagent.parts.memory.browser import list_lines, when
 from ipyagent.ui import look
-from ipyagent.ui.board_parts import BoardTab, ContextTab, MemoryTab, SessionsTab, SkillsTab, SubagentsTab, TableTab
 from ipyagent.ui.look import script
-from ipyagent.ui.memory_browser import list_lines, when
 from ipyagent.ui.meter import dollars, duration, thousands
 from ipyagent.ui.timeline import bar_words, newest, static_timeline
 

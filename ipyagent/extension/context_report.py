@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ipyagent.assembly.sessions import empty_line
-from ipyagent.commands.subagents import waiting_lines
 from ipyagent.context.notes_file import NOTES
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.escape import escape, plain
@@ -23,6 +22,7 @@ from ipyagent.journal.protocols import WindowState
 from ipyagent.journal.view import ContextView
 from ipyagent.model.capabilities import COUNTED, MODELS_API, standing
 from ipyagent.model.prices import LESSON_MODEL, SEARCH, cost_of
+from ipyagent.parts.messages.commands import waiting_lines
 from ipyagent.reports.timeline import Shares, message_text, timeline, view_at
 from ipyagent.ui.charts import context_chart, window_chart
 from ipyagent.ui.markdown import harmless

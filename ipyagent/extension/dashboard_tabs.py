@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from ipyagent.agent import Agent
 from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.escape import escape, line, plain
+from ipyagent.extension.stored_sessions import Archive, Sub, SubagentList, turn_events
 from ipyagent.journal.blocks import text_block
 from ipyagent.journal.events import Block, Event, SkillLoaded, UserMessage
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
@@ -16,8 +17,10 @@ from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.session import Session
 from ipyagent.parts import Rows, Tab
 from ipyagent.parts.memory import MemoryPart
+from ipyagent.parts.memory.browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, MemoryBrowser, when
+from ipyagent.parts.memory.browsing import browsing_of
+from ipyagent.parts.skills import Skills
 from ipyagent.parts.skills.catalogue import OPENING, SkillCatalogue, catalogue_of
-from ipyagent.parts.skills.desk import Skills
 from ipyagent.parts.skills.discover import SkillListing, files_of
 from ipyagent.parts.skills.loaded import Loaded
 from ipyagent.parts.skills.parse import Skill, body_of
@@ -25,9 +28,6 @@ from ipyagent.parts.subagents import SubagentManager
 from ipyagent.reports.timeline import Timeline, TimelineBuilder, measure_of
 from ipyagent.ui import markdown
 from ipyagent.ui import timeline as timeline_ui
-from ipyagent.ui.archive import Archive, Sub, SubagentList, turn_events
-from ipyagent.ui.browsing import browsing_of
-from ipyagent.ui.memory_browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, MemoryBrowser, when
 from ipyagent.ui.meter import dollars
 
 Reply = dict[str, Any] | None

@@ -6,26 +6,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ipyagent.errors import UsageError
+from ipyagent.errors import UsageError, nearest
 from ipyagent.escape import line as one_line
 from ipyagent.escape import plain
-from ipyagent.options import help_text, nearest
+from ipyagent.parts.skills import Skills, find, unknown
 from ipyagent.parts.skills.catalogue import catalogue_of
-from ipyagent.parts.skills.desk import Skills, find, unknown
 from ipyagent.parts.skills.discover import files_of
 from ipyagent.parts.skills.loaded import Loaded
 from ipyagent.parts.skills.parse import Skill, body_of, name_of, violations, write_skill
 from ipyagent.reports.timeline import measure_of
-from ipyagent.tools.schema import doc_of
+from ipyagent.tools.schema import doc_of, help_text
 
 if TYPE_CHECKING:
-    from ipyagent.agent import Agent
+    from ipyagent.parts import RunningAgent
 
 WIDTH = 100
 SOURCES = {"project": "this project", "user": "yours", "bundled": "with ipyagent"}
 
 
-def run_skills(agent: Agent, text: str) -> str:
+def run_skills(agent: RunningAgent, text: str) -> str:
     """Do what the line says; the answer. Raises UsageError."""
     word, _, rest = text.strip().partition(" ")
     command = COMMANDS.get(word.removeprefix("--") or "list")
@@ -40,7 +39,7 @@ def run_skills(agent: Agent, text: str) -> str:
 # ---------------------------------------------------------------------- looking
 
 
-def _list(agent: Agent, rest: str) -> list[str]:
+def _list(agent: RunningAgent, rest: str) -> list[str]:
     """List all skills by source; * marks those in the context."""
     found = agent.part(Skills).look_anyway()
     lines = [] if agent.part(Skills).on else ["skills are off in this kernel; %skills on turns them on"]
@@ -65,17 +64,17 @@ def _row(skill: Skill, loaded: bool) -> str:
     return f"{'*' if loaded else ' '} {one_line(skill.name, 64):<28} {one_line(skill.description, WIDTH)}"
 
 
-def _window(agent: Agent) -> int:
+def _window(agent: RunningAgent) -> int:
     return agent.info.window
 
 
-def _untrusted(agent: Agent) -> list[str]:
+def _untrusted(agent: RunningAgent) -> list[str]:
     if agent.part(Skills).trusted or not any("skills" in name for name in agent.project.carried()):
         return []
     return ["the project's own skills are not used: it is not trusted (%agent trust)"]
 
 
-def _show(agent: Agent, rest: str) -> list[str]:
+def _show(agent: RunningAgent, rest: str) -> list[str]:
     """Show a skill: its folder, its cost and its text."""
     skill = _find(agent, rest, "show")
     body = _body(skill)
@@ -92,7 +91,7 @@ def _show(agent: Agent, rest: str) -> list[str]:
     return [*head, *plain(body).splitlines()]
 
 
-def _doctor(agent: Agent, rest: str) -> list[str]:
+def _doctor(agent: RunningAgent, rest: str) -> list[str]:
     """Check the skill files; with NAME, check that skill in every point."""
     if rest:
         skill = _find(agent, rest, "doctor")
@@ -107,7 +106,7 @@ def _doctor(agent: Agent, rest: str) -> list[str]:
     return [*head, *_untrusted(agent), *(one_line(place) for place in places)]
 
 
-def _find(agent: Agent, rest: str, command: str) -> Skill:
+def _find(agent: RunningAgent, rest: str, command: str) -> Skill:
     if not rest:
         raise UsageError(f"%skills {command} NAME: say which; %skills lists them")
     found = agent.part(Skills).look_anyway().skills
@@ -124,7 +123,7 @@ def _body(skill: Skill) -> str:
         raise UsageError(f"{skill.file} cannot be read ({problem.strerror}): fix its permissions") from None
 
 
-def _size(agent: Agent, skill: Skill) -> int:
+def _size(agent: RunningAgent, skill: Skill) -> int:
     """Tokens that it takes when it is loaded, as %context counts them."""
     measure = measure_of(agent.session.view) if agent.session is not None else 1.0
     return round(agent.part(Skills).made(skill, "user").tokens * measure)
@@ -133,7 +132,7 @@ def _size(agent: Agent, skill: Skill) -> int:
 # ---------------------------------------------------------------------- doing
 
 
-def _load(agent: Agent, rest: str) -> list[str]:
+def _load(agent: RunningAgent, rest: str) -> list[str]:
     """Load a skill for the next request, as /NAME at its start does."""
     skill = _find(agent, rest, "load")
     if not agent.part(Skills).on:
@@ -144,7 +143,7 @@ def _load(agent: Agent, rest: str) -> list[str]:
     return [f"{one_line(skill.name)} goes with your next request: {_size(agent, skill):,} tokens"]
 
 
-def _new(agent: Agent, rest: str) -> list[str]:
+def _new(agent: RunningAgent, rest: str) -> list[str]:
     """Write a new skill: NAME and, if you like, what it is for; --user makes it for all your projects."""
     mine, text = rest.startswith("--user"), rest.removeprefix("--user").strip()
     typed, _, description = text.partition(" ")
@@ -168,20 +167,20 @@ def _new(agent: Agent, rest: str) -> list[str]:
     return lines
 
 
-def _off(agent: Agent, rest: str) -> list[str]:
+def _off(agent: RunningAgent, rest: str) -> list[str]:
     """Offer no skills in this kernel."""
     agent.settings.skills = False
     agent.part(Skills).asked.clear()
     return ["skills are off in this kernel; %skills on turns them on (for good: IPYAGENT_SKILLS=0)"]
 
 
-def _on(agent: Agent, rest: str) -> list[str]:
+def _on(agent: RunningAgent, rest: str) -> list[str]:
     """Offer skills in this kernel."""
     agent.settings.skills = True
     return ["skills are on", *_untrusted(agent)]
 
 
-def _help(agent: Agent, rest: str) -> list[str]:
+def _help(agent: RunningAgent, rest: str) -> list[str]:
     """Show this list."""
     rows = [(f"%skills {name} {each.usage}".strip(), doc_of(each.run)) for name, each in COMMANDS.items()]
     head = "Skills are instructions for kinds of work, in a folder each with a SKILL.md; /NAME loads one."
@@ -191,7 +190,7 @@ def _help(agent: Agent, rest: str) -> list[str]:
 class SkillsCommand(NamedTuple):
     """`looks`: it changes nothing."""
 
-    run: Callable[[Agent, str], list[str]]
+    run: Callable[[RunningAgent, str], list[str]]
     usage: str = ""
     looks: bool = False
 
@@ -210,6 +209,6 @@ NAMED = ("show", "load", "doctor")
 """Commands that take a skill's name."""
 
 
-def names(agent: Agent) -> list[str]:
+def names(agent: RunningAgent) -> list[str]:
     """Names of skills, for completion."""
     return list(agent.part(Skills).look().skills)

@@ -1,15 +1,10 @@
-"""`ipyagent dream --project DIR`, for cron: tidy a project's memories and say in one line what was done.
-
-Exit status: 0 done, or nothing to do; 1 it failed, or was stopped, and the memories are as they were; 2 the
-command line is wrong; 3 it waits for the user's yes."""
+"""What the user asks of dreams: `%memory dream` and `ipyagent dream`. A dream that the user wants runs behind the same
+door as a turn, so that Stop and an interrupt end it."""
 
 from __future__ import annotations
 
-import argparse
-import signal
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ipyagent.errors import AgentError, JournalError, UsageError
 from ipyagent.parts.memory import MemoryPart
@@ -18,74 +13,15 @@ from ipyagent.parts.memory.dream_record import undo as undo_last
 from ipyagent.parts.memory.dream_record import waiting_in
 from ipyagent.parts.memory.dream_run import command, counted, done_line, saved_events
 from ipyagent.parts.memory.dream_workspace import Committed, DreamWorkspace
-from ipyagent.parts.memory.names import SCOPES
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.transaction import DreamLock
 
 if TYPE_CHECKING:
-    from ipyagent.agent import Agent
-
-
-DONE, FAILED, USAGE, WAITS = 0, 1, 2, 3
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `ipyagent dream`."""
-    parser.add_argument("--project", type=Path, default=Path(), help="the project's folder (this one)")
-    parser.add_argument("--model", default="", help="model for this dream; `practice` needs no key and no network")
-    parser.add_argument(
-        "--if-due", action="store_true", help="only if one is due (a day and some sessions after the last)"
-    )
-    parser.add_argument("--scope", choices=SCOPES, default=SCOPES[0], help="the project's memories, or the user's own")
-    doing = parser.add_mutually_exclusive_group()
-    doing.add_argument("--dry-run", action="store_true", help="show what it would do, change nothing")
-    doing.add_argument("--accept", action="store_true", help="apply the dream that is waiting for approval")
-    doing.add_argument("--undo", action="store_true", help="undo the last one")
-
-
-def run(chosen: argparse.Namespace) -> tuple[int, str]:
-    """Exit status and the line."""
-    from ipyagent.agent import Agent
-
-    folder: Path = chosen.project
-    if not folder.is_dir():
-        return USAGE, f"there is no folder {folder}; --project names the project's folder"
-    agent = Agent(folder=folder)
-    before = signal.signal(signal.SIGTERM, lambda *_: agent.part(MemoryPart).dreaming.stop())
-    try:
-        return _done(agent, chosen)
-    except AgentError as problem:
-        return FAILED, " ".join(str(problem).split())
-    except KeyboardInterrupt:
-        return FAILED, "stopped; no memory was changed"
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        agent.close()
-
-
-def _done(agent: Agent, chosen: Any) -> tuple[int, str]:
-
-    if chosen.if_due and (why := agent.part(MemoryPart).dreaming.closed(chosen.scope)):
-        return DONE, f"nothing to do: {why}"
-    line = dream_now(
-        agent,
-        undo=chosen.undo,
-        dry_run=chosen.dry_run,
-        accept=chosen.accept,
-        model=chosen.model,
-        scope=chosen.scope,
-    )
-    made = agent.part(MemoryPart).dreaming.progress
-    status = made.status if made is not None else "completed"
-    return {"held": WAITS, "killed": FAILED}.get(status, DONE), line
-
-
-# ---- What the user asks of dreams: `%memory dream` and the command line. A dream that the user wants runs behind
-# the same door as a turn, so that Stop and an interrupt end it.
+    from ipyagent.parts import RunningAgent
 
 
 def dream_now(
-    agent: Agent,
+    agent: RunningAgent,
     *,
     undo: bool = False,
     dry_run: bool = False,
@@ -113,7 +49,7 @@ def dream_now(
     return f"{made.message}{price}"
 
 
-def dream(agent: Agent, *, dry_run: bool = False, model: str = "", scope: str = "project") -> DreamProgress:
+def dream(agent: RunningAgent, *, dry_run: bool = False, model: str = "", scope: str = "project") -> DreamProgress:
     """Dream now, on the main thread; how it ended. Raises UsageError, AgentError, KeyboardInterrupt."""
     name = model or agent.model
     client = agent.connections.get(name, agent.endpoint())
@@ -122,7 +58,7 @@ def dream(agent: Agent, *, dry_run: bool = False, model: str = "", scope: str = 
         return main.blocking_door(lambda: dreaming.run(main, client, name, dry_run=dry_run, scope=scope))
 
 
-def _undone(agent: Agent, store: MemoryStore) -> str:
+def _undone(agent: RunningAgent, store: MemoryStore) -> str:
     if (waiting := waiting_in(store)) is not None:
         try:
             DreamWorkspace.of(store, waiting).drop()
@@ -137,7 +73,7 @@ def _undone(agent: Agent, store: MemoryStore) -> str:
     return f"{words}{what}{kept}; {redo}"
 
 
-def _accepted(agent: Agent, store: MemoryStore) -> str:
+def _accepted(agent: RunningAgent, store: MemoryStore) -> str:
     waiting = waiting_in(store)
     if waiting is None:
         raise UsageError(f"no dream is waiting for approval; {command(store.scope)} starts one")
@@ -150,7 +86,7 @@ def _accepted(agent: Agent, store: MemoryStore) -> str:
     return done_line(made, store.scope)
 
 
-def _journal(agent: Agent, committed: Committed) -> None:
+def _journal(agent: RunningAgent, committed: Committed) -> None:
     if agent.session is None:
         return
     with suppress(JournalError):  # the session was let go: what was done stands all the same

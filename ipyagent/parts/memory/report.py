@@ -15,6 +15,7 @@ from ipyagent.escape import plain
 from ipyagent.journal.events import MemorySaved, MemorySurfaced
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.access import MemoryAccess
+from ipyagent.parts.memory.browsing import Explained, explain, skipped
 from ipyagent.parts.memory.extract import figures
 from ipyagent.parts.memory.history import Version
 from ipyagent.parts.memory.index import IndexFinding
@@ -23,10 +24,9 @@ from ipyagent.parts.memory.names import SCOPES, Address
 from ipyagent.parts.memory.recall import age_words
 from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.parts.memory.transcripts import CACHE, search_sessions
-from ipyagent.ui.browsing import Explained, explain, skipped
 
 if TYPE_CHECKING:
-    from ipyagent.agent import Agent
+    from ipyagent.parts import RunningAgent
 
 WIDTH = 100
 SHOWN = 10
@@ -70,7 +70,7 @@ def show_lines(memory: Memory | None, text: str) -> list[str]:
     return [*lines, plain(text).rstrip("\n")]
 
 
-def search_lines(agent: Agent, query: str) -> list[str]:
+def search_lines(agent: RunningAgent, query: str) -> list[str]:
     """The memories that have the words, best first."""
     if not agent.settings.memory:
         return ["memory is off in this kernel; %memory on turns it on"]
@@ -88,7 +88,7 @@ def search_lines(agent: Agent, query: str) -> list[str]:
     ]
 
 
-def session_lines(agent: Agent, query: str) -> list[str]:
+def session_lines(agent: RunningAgent, query: str) -> list[str]:
     """What was said in past sessions, best first. Raises TrustError."""
     project = agent.project
     folders = agent.sessions.stored()
@@ -111,7 +111,7 @@ def session_lines(agent: Agent, query: str) -> list[str]:
     return [*lines, "resume a session with %agent resume ID; see a turn of it with %context --at TURN"]
 
 
-def recall_lines(agent: Agent, request: str) -> list[str]:
+def recall_lines(agent: RunningAgent, request: str) -> list[str]:
     """What would be recalled for a request, and what comes close. Raises UsageError while a turn runs."""
     if why := skipped(agent, request):
         return [f"nothing would be recalled: {why}"]
@@ -171,7 +171,7 @@ def _found(finding: IndexFinding) -> str:
     return one_line(f"{finding.kind}: {told}{place}")
 
 
-def stats_lines(agent: Agent, access: MemoryAccess) -> list[str]:
+def stats_lines(agent: RunningAgent, access: MemoryAccess) -> list[str]:
     """Counts and sizes; what recall, the agent and extraction did in this session."""
     lines: list[str] = []
     for scope in SCOPES:

@@ -127,6 +127,8 @@ def _dream(chosen: argparse.Namespace) -> tuple[int, str]:
     """`ipyagent dream --project DIR`, for cron: tidy a project's memories; the exit status and the line that says what
     was done. 0 done, or nothing to do; 1 it failed, or was stopped, and the memories are as they were; 2 the command
     line is wrong; 3 it waits for the user's yes."""
+    from ipyagent.agent import Agent
+    from ipyagent.parts.memory import MemoryPart
 
     folder: Path = chosen.project
     if not folder.is_dir():

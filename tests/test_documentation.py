@@ -19,10 +19,9 @@ from rooms import Room, room
 
 from ipyagent.__main__ import make_parser
 from ipyagent.config import setting_names
-from ipyagent.extension import commands as agent
-from ipyagent.extension.commands import ARGUMENTS
+from ipyagent.extension.commands import ARGUMENTS, BARE
 from ipyagent.extension.options import FLAGS, VALUES
-from ipyagent.extension.reference import OPTIONS, reference
+from ipyagent.extension.reference import OPTIONS, every_command, reference
 from ipyagent.parts.mcp import commands as mcp
 from ipyagent.parts.memory import commands as memory
 from ipyagent.parts.skills import commands as skills
@@ -67,7 +66,7 @@ def test_the_reference_is_what_the_code_says() -> None:
 
 
 def test_the_reference_lists_every_command_with_what_it_takes_and_does() -> None:
-    assert sorted(ARGUMENTS) == sorted(set(agent.COMMANDS) - set(agent.BARE))
+    assert sorted(ARGUMENTS) == sorted({name for name, each in every_command().items() if not each.usage} - {*BARE, "pin"})
     text = PAGES[REFERENCE]
     for title, known in {**TABLES, "In a shell": (), "Settings": tuple(setting_names())}.items():
         (section,) = re.findall(rf"^## `?{re.escape(title)}`?\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
@@ -86,7 +85,7 @@ def inline() -> list[str]:
 
 
 TABLES = {
-    "%agent": tuple(agent.COMMANDS),
+    "%agent": tuple(every_command()),
     "%memory": tuple(memory.COMMANDS),
     "%skills": tuple(skills.COMMANDS),
     "%agent mcp": tuple(mcp.COMMANDS),

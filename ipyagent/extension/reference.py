@@ -33,8 +33,8 @@ OPTIONS = {
 }
 
 
-def _all_commands() -> dict[str, Command]:
-    """Those of `%agent`, with every part of ours."""
+def every_command() -> dict[str, Command]:
+    """The commands of `%agent`, with those of every part of ours."""
     with TemporaryDirectory() as folder:
         made = Agent(settings=IPyAgent(environ={}), folder=Path(folder), parts=built_in().values())
         try:
@@ -56,7 +56,7 @@ def reference(parser: argparse.ArgumentParser) -> str:
                 "`%agent`",
                 (
                     (f"{name} {agent.ARGUMENTS.get(name, each.usage)}".strip(), _first(each.about))
-                    for name, each in _all_commands().items()
+                    for name, each in every_command().items()
                 ),
             ),
             "Words that are none of these are a request: `%agent why is the last plot empty?`",

@@ -6,7 +6,7 @@
 - "project": also write in the project.
 - "open": everything the user may.
 
-At "read" and "project" the user's secrets cannot be read. Nothing here asks or decides: `ipyagent.tools.shell` and the
+At "read" and "project" the user's secrets cannot be read. Nothing here asks or decides: `ipyagent.parts.shell.tool` and the
 permissions do. What a way does not cover it says itself (`Backend.gaps`).
 """
 

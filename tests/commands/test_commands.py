@@ -13,6 +13,7 @@ from pace import within
 from rooms import KEY, MODEL, Room, as_json, plain, results, room
 
 from ipyagent.extension.commands import COMMANDS
+from ipyagent.extension.reference import every_command
 from ipyagent.journal.events import TurnEnded, UserMessage
 from ipyagent.journal.journal import read_events
 from ipyagent.practice.replies import fault, refusal, text, tool
@@ -399,7 +400,8 @@ def test_no_command_lets_a_name_or_a_text_command_the_terminal(tmp_path: Path) -
         )
         lines = ["%context --raw", "%context --at 1", "%context --turns", "%memory path", "%memory", "%memory list"]
         lines += ["%memory show evil", "%skills show evil", "%agent subagents list", "%agent mcp doctor", "%agent mcp"]
-        lines += [f"%agent {name} {words}" for name in COMMANDS for words in {SAID.get(name, ""), ""} if name != "fix"]
+        known = [name for name in every_command() if name != "fix"]
+        lines += [f"%agent {name} {words}" for name in known for words in {SAID.get(name, ""), ""}]
         lines += [f"%agent {HOSTILE}", f"%memory show {HOSTILE}", f"%context {HOSTILE}"]
         shown += [place.run(line) for line in lines]
         server.script(fault(400, message=f"no {HOSTILE}"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ipyagent.config import IPyAgent
-from ipyagent.extension.commands import COMMANDS
+from ipyagent.extension.reference import every_command
 from ipyagent.parts.memory.commands import COMMANDS as MEMORY
 from ipyagent.parts.skills.commands import COMMANDS as SKILLS
 from tests.errors.error_walk import LIST, Found, Walk, lines
@@ -137,7 +137,7 @@ def test_no_excuse_is_left_over(found: list[Found]) -> None:
 
 
 def test_what_a_text_tells_to_use_exists(found: list[Found]) -> None:
-    magics = {"agent": set(COMMANDS), "memory": set(MEMORY), "skills": set(SKILLS)}
+    magics = {"agent": set(every_command()), "memory": set(MEMORY), "skills": set(SKILLS)}
     missing = []
     for one in found:
         for magic, word in re.findall(r"(?<!%)%(agent|memory|skills) ([a-z]+)\b", one.text):

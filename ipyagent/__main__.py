@@ -115,7 +115,9 @@ def _dream_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `ipyagent dream`."""
     parser.add_argument("--project", type=Path, default=Path(), help="the project's folder (this one)")
     parser.add_argument("--model", default="", help="model for this dream; `practice` needs no key and no network")
-    parser.add_argument("--if-due", action="store_true", help="only if one is due (a day and some sessions after the last)")
+    parser.add_argument(
+        "--if-due", action="store_true", help="only if one is due (a day and some sessions after the last)"
+    )
     parser.add_argument("--scope", choices=("project", "user"), default="project", help="whose memories")
     doing = parser.add_mutually_exclusive_group()
     doing.add_argument("--dry-run", action="store_true", help="show what it would do, change nothing")

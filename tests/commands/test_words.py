@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from ipyagent.commands import agent, memory, skills
-from ipyagent.commands.reference import reference
-from ipyagent.options import USAGE, help_text
-from ipyagent.ui.board import TABS
 
 from ipyagent.__main__ import make_parser
-from ipyagent.tools.schema import doc_of
+from ipyagent.extension.commands import ARGUMENTS, GROUPS
+from ipyagent.extension.dashboard import TABS
+from ipyagent.extension.options import USAGE
+from ipyagent.extension.reference import every_command, reference
+from ipyagent.parts.memory import commands as memory
+from ipyagent.parts.skills import commands as skills
+from ipyagent.tools.schema import doc_of, help_text
 from tests.errors.error_walk import LIST
 
 PLAIN = {
@@ -35,7 +37,7 @@ PLAIN = {
 }
 """Words of earlier versions that a reader trips over, as patterns, and what to say instead."""
 FOR_THE_MODEL = re.compile(
-    r"^(?:tools/|context/|loop/(?:calls|layers|mailbox)|parts/(?:files|memory|messages|plan|subagents|notebooks|shell)/)"
+    r"^(?:tools/|context/|loop/(?:calls|layers|mailbox)|parts/(?:files|memory|messages|plan|subagents|notebooks|shell)/(?!commands|report|dream_command|brows))"
 )
 """Files whose texts the model reads, or which quote the API's own."""
 
@@ -44,7 +46,8 @@ def texts() -> list[str]:
     """Errors and notices of the person's, help texts, the reference with all settings, the shell's help."""
     errors = [line.partition(": ")[2] for line in LIST.read_text("utf-8").splitlines() if not FOR_THE_MODEL.match(line)]
     commands = [doc_of(each.run) for table in (memory.COMMANDS, skills.COMMANDS) for each in table.values()]
-    return [*errors, *commands, *map(doc_of, agent.COMMANDS.values()), *reference(make_parser()).splitlines()]
+    abouts = [each.about for each in every_command().values()]
+    return [*errors, *commands, *abouts, *reference(make_parser()).splitlines()]
 
 
 def test_what_a_person_reads_says_it_in_plain_terms() -> None:
@@ -60,11 +63,11 @@ def test_what_a_person_reads_says_it_in_plain_terms() -> None:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_help_is_grouped_and_wrapped_without_breaking_a_word(width: int) -> None:
     rows = {
-        name: (f"%agent {name} {agent.ARGUMENTS.get(name, '')}".strip(), doc_of(run))
-        for name, run in agent.COMMANDS.items()
+        name: (f"%agent {name} {ARGUMENTS.get(name, each.usage)}".strip(), each.about)
+        for name, each in every_command().items()
     }
-    groups = [(title, [rows[name] for name in names]) for title, names in agent.GROUPS.items()]
-    assert sorted(name for names in agent.GROUPS.values() for name in names) == sorted(agent.COMMANDS)
+    groups = [(title, [rows[name] for name in names]) for title, names in GROUPS.items()]
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(every_command())
     told = help_text([USAGE], groups, width)
     assert max(map(len, told.splitlines())) <= width
     words = [
@@ -72,5 +75,5 @@ def test_help_is_grouped_and_wrapped_without_breaking_a_word(width: int) -> None
         *(word for title, each in groups for word in [*title.split(), *" ".join(map(" ".join, each)).split()]),
     ]
     assert sorted(told.split()) == sorted(words), "every word is there, whole"
-    assert [line for line in told.splitlines() if line and not line.startswith((" ", "%"))] == list(agent.GROUPS)
-    assert agent.ARGUMENTS["panel"] == f"[{' | '.join(TABS)}]"
+    assert [line for line in told.splitlines() if line and not line.startswith((" ", "%"))] == list(GROUPS)
+    assert ARGUMENTS["panel"] == f"[{' | '.join(TABS)}]"

@@ -198,7 +198,7 @@ def test_a_part_of_another_package_adds_a_tool_a_section_a_command_and_a_tab(
     assert "rain in Bergen" in json.dumps(second["messages"])
     place.replays(agent)
 
-    assert "%agent weather    Where it was looked for." in said(made, "help", capsys)
+    assert "%agent weather Where it was looked for." in " ".join(said(made, "help", capsys).split())
     assert said(made, "weather", capsys) == "towns: Oslo\n"
     assert said(made, "panel weather", capsys).split() == ["Weather:", "1", "town", "town", "sky", "Oslo", "rain"]
     assert "Weather: 1 town" in said(made, "panel", capsys)

@@ -127,7 +127,7 @@ def test_what_is_marked_is_listed_with_how_it_is_done(place: Room) -> None:
     assert "by-text" in told
     assert "the tag agent-hide" in told
     assert "the comment # agent-hide" in told
-    assert "0 cells pinned" in place.ok("%agent pin").streams
+    assert "No pinned cells." in place.ok("%agent pin").streams
 
 
 def test_a_cell_that_is_asked_again_offers_to_take_its_turn_back_and_does_nothing_itself(place: Room) -> None:

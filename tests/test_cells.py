@@ -122,7 +122,7 @@ def test_blank_lines_and_indents_before_the_magic_do_not_matter(place: Room) -> 
 def test_an_empty_cell_says_how_to_write_one(place: Room, cell: str) -> None:
     assert place.server is not None
     before = len(place.server.messages)
-    assert "write a request below" in place.ok(cell).streams
+    assert "Write a request below" in place.ok(cell).streams
     assert len(place.server.messages) == before
 
 

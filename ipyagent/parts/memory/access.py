@@ -338,7 +338,7 @@ class MemoryAccess:
                     break
                 now = address(goal)
                 if self.store(now.scope).exists(now.name):
-                    return f"{place.path} does not exist any more: it was moved to {now.path}"
+                    return f"{place.path} no longer exists: it was moved to {now.path}"
         return ""
 
     def change(self, place: Address, edit: Callable[[str], str], said: Sequence[str] = ()) -> SavedMemory:

@@ -196,8 +196,10 @@ class CellMarks:
         """The cells with a mark for the user, a line each, and how to mark one."""
         cells = self.marked(mark)
         what = "hidden from the agent" if mark == HIDE else "pinned; the agent always sees them"
+        none = "hidden cells. The agent never" if mark == HIDE else "pinned cells. The agent always"
+        none = f"No {none} sees a {none.split()[0]} cell."
         lines = [f"{one_line(cell.ident or '(no id)')}  {one_line(_first_line(cell.source))[:80]}" for cell in cells]
-        lines.insert(0, f"{len(cells)} cell{'' if len(cells) == 1 else 's'} {what}")
+        lines.insert(0, f"{len(cells)} cell{'' if len(cells) == 1 else 's'} {what}" if cells else none)
         lines.append(
             f"to mark a cell: the tag {mark} (JupyterLab: property inspector, Cell Tags; counts once the notebook is "
             f"saved), or the comment # {mark} in its first line (counts when it runs)"

@@ -256,9 +256,10 @@ def _sandbox(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     if found.working:
         best, *others = found.working
         also = f" ({', '.join(each.name for each in others)} would too)" if others else ""
-        yield DoctorFinding("ok", "sandbox", f"commands run in {best.name}{also}; not covered: {'; '.join(best.gaps)}")
+        words = f"{best.name} works here{also}, for MCP servers and hooks that name a level"
+        yield DoctorFinding("ok", "sandbox", f"{words}; not covered: {'; '.join(best.gaps)}")
     else:
-        mend = "install bubblewrap (Linux): until then every command is asked about"
+        mend = "install bubblewrap (Linux): until then MCP servers and hooks that name a level do not start"
         yield DoctorFinding("note", "sandbox", found.why, mend)
     yield DoctorFinding("ok", "code", WATCHED)
 

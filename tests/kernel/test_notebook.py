@@ -171,7 +171,7 @@ def test_an_unknown_id_lists_near_ones_and_a_shared_one_all_that_have_it() -> No
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "no notebook"),
+        (b"", "not a notebook"),
         (b"[]", "object"),
         (b"{}", "no list of cells"),
         (b'{"cells": 3}', "no list of cells"),
@@ -180,8 +180,8 @@ def test_an_unknown_id_lists_near_ones_and_a_shared_one_all_that_have_it() -> No
         (b'{"worksheets": [], "nbformat": 3}', "nbconvert"),
         (b'{"cells": [], "nbformat": 5}', "only format 4"),
         (b"\xff\xfe{}", "UTF-8"),
-        (b"[" * 200_000, "no notebook"),
-        (b'{"cells": ' + b"[" * 200_000, "no notebook"),
+        (b"[" * 200_000, "not a notebook"),
+        (b'{"cells": ' + b"[" * 200_000, "not a notebook"),
     ],
 )
 def test_what_is_no_notebook_is_refused_with_a_reason(data: bytes, why: str) -> None:

@@ -137,7 +137,7 @@ def test_our_own_transcript_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("lines", "why"),
-    [(["{}"], "is not an ipyagent transcript"), (["what"], "is no session"), ([], "is no session"),
+    [(["{}"], "is not an ipyagent transcript"), (["what"], "is not a session"), ([], "is not a session"),
      ([{"type": "session", "cwd": "/"}], "holds no turn")],
 )  # fmt: skip
 def test_what_is_no_session_is_refused_with_a_reason(tmp_path: Path, lines: list[Any], why: str) -> None:

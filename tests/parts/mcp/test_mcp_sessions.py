@@ -276,7 +276,7 @@ def test_a_server_runs_at_the_level_of_its_entry(mcp_room: McpRoom, level: str, 
 
 
 def test_a_level_that_there_is_not_is_named(mcp_room: McpRoom) -> None:
-    with pytest.raises(SettingError, match="'readonly'; the levels are read, project, open"):
+    with pytest.raises(SettingError, match="must be one of read, project, open, not 'readonly'"):
         entry_of("a", {"command": "x", "sandbox": "readonly"}, "user", mcp_room.root)
     entry, _ = entry_of("a", {"command": "x", "sandbox": "read"}, "user", Path())
     assert 'at the sandbox level "read"' in entry.shown()

@@ -205,7 +205,7 @@ def test_folders_are_listed_deleted_and_renamed_and_never_written_as_files(desk:
     assert "view_range" in desk.fails(command="view", path="/memories/project/old", view_range=[1, 2])
     done = desk.do(command="rename", old_path="/memories/project/old", new_path="/memories/project/new")
     assert done == "Successfully renamed /memories/project/old to /memories/project/new"
-    assert "does not exist" in desk.fails(command="view", path="/memories/project/old/a.md")
+    assert "no longer exists: it was moved to" in desk.fails(command="view", path="/memories/project/old/a.md")
     for given in (
         {"command": "create", "path": "/memories/project/new", "file_text": "x"},
         {"command": "str_replace", "path": "/memories/project/new", "old_str": "x", "new_str": "y"},

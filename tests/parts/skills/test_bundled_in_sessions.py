@@ -32,7 +32,7 @@ CASES = {
     "statistical-tests": ("Use the statistical-tests skill on insurance", "charges: float64, 1337 values, 0 missing"),
     "train-and-evaluate": ("Use the train-and-evaluate skill on titanic", "891 rows"),
     "sql-in-a-notebook": ("Use the sql-in-a-notebook skill on mpg", "392"),
-    "write-up-a-notebook": (f"Use the write-up-a-notebook skill on @{NOTEBOOK}", "no cell has been run"),
+    "write-up-a-notebook": (f"Use the write-up-a-notebook skill on @{NOTEBOOK}", "out of order: restart the kernel"),
 }
 
 

@@ -146,7 +146,7 @@ def text_of(blocks: Iterable[Block]) -> str:
 # ---- What differs between two texts that the same code printed: the numbers that moved, each with the words before it.
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,_]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_PASSING = re.compile(r"0x[0-9a-fA-F]+|\[took [\d.]+ s\]|\[rebound: [^\]\n]*\]|\[shown(?: to the user)?\]")
+_PASSING = re.compile(r"0x[0-9a-fA-F]+|\[took [\d.]+ s\]|\[rebound: [^\[\]\n]*\]|\[shown(?: to the user)?\]")
 """What is another one each time: addresses, times, and what is said of the run itself."""
 _STORED, _STORED_END = "<persisted-output ", "</persisted-output>"
 MOST_MOVED = 6

@@ -26,9 +26,12 @@ SHOWN_LINES = 20
 NEXT = """
 Three next steps:
   1. Look at the notebook:      jupyter lab {notebook}
-  2. Connect a model:           export ANTHROPIC_API_KEY=…   (ipyagent doctor says what is missing)
+  2. Use your own model:        export ANTHROPIC_API_KEY=…, and leave `%agent model practice` out of the notebook
   3. Ask about your own data:   %load_ext ipyagent, then a %%agent cell with your request in it
 """
+PRACTICE = dict.fromkeys(("IPYAGENT_MODEL", "IPYAGENT_SMALL_MODEL"), "practice")
+"""No key, server or model of the environment is used: a demo costs nothing."""
+TOLD = "no key, no network: the practice model (rule-based, no language model), also where a key is set"
 MISSING = "the demo needs its extra: pip install 'ipyagent[demo]'"
 
 
@@ -56,12 +59,11 @@ def run_demo(folder: Path, *, lab: bool | None = None) -> int:
     home = user_folder() if os.environ.get("IPYAGENT_HOME") else folder / HOME
     Project(folder, home).make()  # a project of its own, whatever lies around it
     notebook = nbformat.read(target, as_version=4)
-    connected = os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("ANTHROPIC_BASE_URL")
-    told = "no key, no network; the practice model is rule-based, no language model"
-    print(f"ipyagent demo: {target}\n{'on the model of your environment' if connected else told}\n")
+    print(f"ipyagent demo: {target}\n{TOLD}\n")
     began = time.monotonic()
     try:
-        asyncio.run(_execute(notebook, folder, {"IPYAGENT_PROJECT": str(folder), "IPYAGENT_HOME": str(home)}))
+        places = {"IPYAGENT_PROJECT": str(folder), "IPYAGENT_HOME": str(home)}
+        asyncio.run(_execute(notebook, folder, {**places, **PRACTICE}))
     finally:
         nbformat.write(notebook, target)
     cells = sum(1 for cell in notebook.cells if cell.cell_type == "code")

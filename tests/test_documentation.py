@@ -140,6 +140,12 @@ def test_every_page_is_in_the_list_of_pages() -> None:
     assert sorted(page.stem for page in PAGES if page.parent.name == "docs") == sorted(["index", *listed])
 
 
+def test_the_pages_say_how_many_kinds_of_requests_the_practice_model_knows() -> None:
+    from ipyagent.practice.model.forms import FORMS
+
+    assert set(re.findall(r"practice model knows (\d+) kinds", GUIDES)) == {str(len(FORMS))}
+
+
 def test_the_readme_is_one_page() -> None:
     assert len(README.split()) <= 700
 
@@ -209,8 +215,8 @@ NOT_RUN = {
     "llama-server -m FILE.gguf --jinja": "another program; its server is tested through the extra `local`",
     "vllm serve NAME --enable-auto-tool-choice --tool-call-parser PARSER": "another program that needs a graphics card",
     "pip install '.[local]'": "in .ci/run",
-    'pip install "ipyagent[documents]"': "from the package index; .ci/run installs the extra with `test`",
-    'pip install "ipyagent[mcp]"': "from the package index; .ci/run installs the extra with `test`",
+    "pip install '.[documents]'": "from the package index; .ci/run installs the extra with `test`",
+    "pip install '.[mcp]'": "from the package index; .ci/run installs the extra with `test`",
     "pip install 'ipykernel>=7.4'": "from the package index; both kernels are tried in .ci/run",
     "ipyagent practice": "in commands/test_doctor.py",
     "ipyagent doctor": "in commands/test_doctor.py",
@@ -218,6 +224,7 @@ NOT_RUN = {
     "ipyagent dream --project DIR [--if-due]": "in commands/test_dream_command.py",
     "ipyagent eval": "in eval/test_eval.py",
     "ipyagent eval --model local:PATH.gguf": "in eval/test_eval.py",
+    "ipyagent eval --model practice": "in eval/test_eval.py",
     "ipyagent eval QUESTIONS.jsonl --tables DIR --repeat 3 --jobs 2 --set layer_notes=off": "in eval/test_eval.py",
     "ipyagent replay FILE --layers … --window N": "in replay/test_replaying.py",
     "pip install '.[docs]' && sphinx-build -W docs site": "in .ci/run",

@@ -1,1 +1,2 @@
-"""The parts that an `Agent` is put together from: settings, sessions, tools, prompt, desks for what lives longer."""
+"""The parts that an `Agent` is put together from: settings files, sessions, tools, prompt, and the workbench that
+connects them."""

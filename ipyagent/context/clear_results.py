@@ -2,7 +2,7 @@
 
 By time: after a long silence the provider's cache is cold, all but the newest go. By count: all but
 the newest go when that pays, near the auto-compact threshold only if that frees much of the window
-(`policy.weigh`); or before every request (`clear_policy="every_turn"`).
+(`thresholds.weigh`); or before every request (`clear_policy="every_turn"`).
 What goes is kept in a file that is named in its place. Never touched: what the model has not seen yet,
 results of other tools, errors among the last three results, and everything while a turn is open whose
 thinking is bound to what stands before it."""

@@ -76,7 +76,7 @@ def run(chosen: argparse.Namespace) -> int:
     failed = sum(answer.verdict == "failed" for answer in results.answers)
     if failed:
         first = next(answer.error for answer in results.answers if answer.verdict == "failed")
-        told = f"{failed} not asked to the end; the same command asks them again. First reason: {first}"
+        told = f"{failed} did not finish; the same command asks them again. First reason: {first}"
         print(plain(told), file=sys.stderr)
     return 1 if failed else 0
 

@@ -51,8 +51,8 @@ VERDICTS: Mapping[str, str] = {
     "no answer": "not in the format asked for",
     "late": "too late",
     "limit": "stopped at a limit",
-    "refused": "refused by the model",
-    "failed": "not asked to the end",
+    "refused": "declined by the model",
+    "failed": "did not finish",
 }
 """How an answer can turn out, and how a report calls it."""
 

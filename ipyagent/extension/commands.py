@@ -140,7 +140,7 @@ def _rollback(extension: Extension, rest: str) -> str:
 
 
 def _hide(extension: Extension, rest: str) -> str:
-    """List hidden cells, which the agent never sees, and how to hide one."""
+    """List cells that ipyagent keeps from the agent, and how to hide one."""
 
     agent = extension.agent_now
     agent.marks.notebook = agent.sessions.notebook
@@ -195,8 +195,8 @@ def _mode(extension: Extension, rest: str) -> str:
         extension.settings.mode = rest
     told = {
         "ask": "you are asked before code runs or files change",
-        "auto": "in this kernel everything runs unasked, except what destroys or writes files that others run or obey",
-        "read_only": "nothing that writes or runs is allowed",
+        "auto": "in this kernel most code runs unasked; you are asked before what destroys, a new host or a program",
+        "read_only": "reading only: no Python, no writes, only commands known to change nothing",
     }
     return f"mode {extension.settings.mode}: {told[extension.settings.mode]}"
 

@@ -43,7 +43,7 @@ _WORDS = (
 _CITED = ("cited_text", "title", "document_title", "url")
 _AS_THEY_ARE = (UserMessage, PermissionAnswered, SystemPromptFrozen, SessionStarted, Streamed, MessageReceived)
 """The user's own words, a head that is compared with the bytes that were sent, and what is redacted before it is put
-together (`redaction.Stream`, `children.letters`)."""
+together (`redaction.stream.Stream`, `mailbox.received`)."""
 
 
 def entering(event: E, redact: Redactor) -> E:

@@ -106,7 +106,8 @@ class Session:
         self.hold: Callable[[str, Any], str] | None = None
         """Keep a call's object alive; its handle."""
         self.renewed: Callable[[], Sequence[Event]] = tuple
-        """The head that comes with a compaction of all messages, see `Head.after_compaction`."""
+        """The head that comes with a compaction of all messages, see
+        `SystemPromptBuilder.after_compaction`."""
         self._compacting: Callable[[], object] = tuple
         self._kept: dict[type[Any], Any] = {}
         self.background = Background()

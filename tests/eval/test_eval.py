@@ -114,7 +114,7 @@ def test_each_way_of_answering_is_graded_kept_and_asked_again_only_where_it_fail
     }  # fmt: skip
     low, high = binomtest(2, 6).proportion_ci(method="wilson")
     assert f"accuracy   33.3% (95% interval {low:.1%} to {high:.1%}: Wilson, over questions)" in done.stdout
-    assert "2 right · 1 wrong · 1 not in the format asked for · 1 too late · 1 not asked to the end" in done.stdout
+    assert "2 right · 1 wrong · 1 not in the format asked for · 1 too late · 1 did not finish" in done.stdout
     assert "the server lost it" in done.stderr
     assert pupil.asked["orders-rows"] == 2
 

@@ -105,13 +105,16 @@ def test_the_demo_runs_in_a_fresh_folder_without_key_or_network(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "ipyagent-demo", "ipython"]
 
 
-def test_the_demo_runs_again_and_overwrites_nothing(tmp_path: Path) -> None:
+def test_the_demo_runs_again_overwrites_nothing_and_uses_no_model_of_the_environment(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     kept = tmp_path / "demo" / NOTEBOOK.name
     kept.write_text("what I made of it")
     command = [sys.executable, "-m", "ipyagent", "demo", "--no-lab", "--folder", "demo"]
-    done = subprocess.run(command, cwd=tmp_path, env=environ(tmp_path), capture_output=True, text=True, timeout=120)
+    theirs = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "IPYAGENT_MODEL": MODEL}
+    there = environ(tmp_path, **theirs)
+    done = subprocess.run(command, cwd=tmp_path, env=there, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+    assert "also where a key is set" in done.stdout
     assert kept.read_text() == "what I made of it"
     check(nbformat.read(tmp_path / "demo-2" / NOTEBOOK.name, as_version=4), restarted=True)
 

@@ -1,6 +1,6 @@
-"""An outside tool as one of the model's: `mcp__<server>__<tool>`. Each call asks, unless a rule of the user's
-with that name lets it run. The server's hints widen no right: what it says to be read-only may be asked for in
-mode read_only, what it says to be destructive asks in mode auto too."""
+"""An outside tool as one of the model's: `mcp__<server>__<tool>`. In mode ask each call asks, unless a rule of the
+user's with that name lets it run; in mode auto a call runs unless its server says that the tool is destructive, which
+asks; in mode read_only only what its server says to be read-only may be asked for."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """What becomes of what agent code does in the kernel (`ipyagent.kernel.audit` sees it): a file of the project that was
-there before is copied into the session's backups before it changes, and in mode auto the user is asked once for each
-host, for each program, and for a file that no undo brings back or that the same code has read.
+there before is copied into the session's backups before it changes, and in mode auto, and for recorded code that runs
+again, the user is asked once for each host, for each program, and for a file that no undo brings back or that the same
+code has read.
 
-Code that the user allowed, by an answer or a rule, is not asked about again: it has backups only."""
+Code that the user allowed is not asked about again and has backups only; under a rule, what no undo brings back is."""
 
 from __future__ import annotations
 
@@ -153,7 +154,7 @@ class CodeWatch:
 def _refusal(question: Question, answer: PermissionAnswer | None) -> str:
     if answer is None:
         return (
-            f"in mode auto the user is asked before code may {question.deed}, and nobody can be asked here; to let it: "
+            f"the user is asked before code may {question.deed}, and nobody can be asked here; to let it: "
             f"%agent allow {_rule(question.key)}"
         )
     reason = f" Reason: {answer.reason.rstrip('.')}." if answer.reason else ""
@@ -177,7 +178,7 @@ class RunWatch:
         self._wait: Waiting | None = None
         self._mode = session.permissions.mode
         allowed = session.consented.get(workspace.call)
-        self._asks = self._mode == "auto" and allowed is None
+        self._asks = allowed == "recorded" or (self._mode == "auto" and allowed is None)
         self._guards = self._asks or allowed == "rule"
         """Whether what cannot be undone is asked about: a rule was given for the usual code, not for that."""
         self._pid = os.getpid()

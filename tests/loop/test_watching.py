@@ -554,3 +554,16 @@ def test_a_shell_command_does_not_get_the_models_key(room: Any) -> None:
     desk.agent.prepare("go", Options(), desk.person).run_blocking()
     body = desk.server.messages[-1].body or {}
     assert "without a key" in str(body["messages"][-1]["content"])
+
+
+@pytest.mark.parametrize("mode", ["ask", "auto"])
+def test_recorded_code_that_runs_again_is_watched(room: Any, listener: Listener, mode: str) -> None:
+    desk = room(mode=mode)
+    desk.run(_for("import os, socket\nif os.path.exists('again'):\n    socket.create_connection(('HOST', PORT))", listener))
+    recording = desk.agent.recorded("go", "", again=True)
+    assert recording is not None
+    (desk.folder / "again").touch()
+    desk.person.asked, desk.person.no = [], ("connect",)
+    desk.agent.prepare_replay(recording, Options(), desk.person).run_blocking()
+    assert titles(desk) == [f"Let this code connect to {listener.host}?"]
+    assert listener.heard == 0

@@ -187,7 +187,8 @@ def _folder(descriptor: int) -> str:
 
 def _open(watch: Watch, path: Any, mode: Any, flags: int) -> None:
     new = os.O_CREAT | os.O_EXCL
-    if (name := _path(path)) and flags & new != new:
+    name = _path(path)
+    if name and (flags & new != new or not os.path.lexists(name)):  # else it fails
         watch.changes(name, "append" if flags & os.O_APPEND and not flags & os.O_TRUNC else "write")
 
 

@@ -265,9 +265,11 @@ class RunWatch:
         if self._is_ours(target):
             self._change_ours(target, how, state)
         elif self._guards and how in ("write", "remove", "replace") and not _is_scratch(target):
+            outside = not Path(target).is_relative_to(self._workspace.root)
+            where = "outside the project" if outside else "in a folder of which no copies are kept"
             self._ask(
-                f"write:{target}", f"change {target}", f"{_size(state)}; it is outside the project, so no copy is kept",
-                "it changes a file outside the project",
+                f"write:{target}", f"change {target}", f"{_size(state)}; it is {where}, so no copy is kept",
+                f"it changes a file {where}",
             )  # fmt: skip
         self._seen.add(path)
 
@@ -453,7 +455,9 @@ def _mb(size: int) -> str:
 
 
 def _is_scratch(target: str) -> bool:
-    """Whether a file outside the project is nobody's work: temporary, a cache or settings of a library, a package."""
+    """Whether a file without a copy is nobody's work: temporary, a cache or settings of a library, a package."""
+    if os.path.basename(os.path.dirname(target)) == "__pycache__" and ".pyc" in os.path.basename(target):
+        return True
     places = {tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev", "/proc", sys.prefix, sys.base_prefix}
     if any(Path(target).is_relative_to(os.path.realpath(place)) for place in places):
         return True

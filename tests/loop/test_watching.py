@@ -23,6 +23,7 @@ from ipyagent.assembly.requests import NullSurface, Options
 from ipyagent.journal.events import FileChanged, LayerFailed, PermissionAsked
 from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.kernel import audit
+from ipyagent.loop.watching import _is_scratch
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -567,3 +568,33 @@ def test_recorded_code_that_runs_again_is_watched(room: Any, listener: Listener,
     desk.agent.prepare_replay(recording, Options(), desk.person).run_blocking()
     assert titles(desk) == [f"Let this code connect to {listener.host}?"]
     assert listener.heard == 0
+
+
+def test_a_file_that_is_made_anew_is_seen_too(room: Any) -> None:
+    desk = room()
+    desk.person.no = ("write",)
+    name = f"name = bytes.fromhex({b'AGENTS.md'.hex()!r}).decode()\n"
+    for way in ("open(name, 'x')", "import os\nos.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR)"):
+        code = name + way
+        assert "did not allow this code to write AGENTS.md" in desk.run(code)
+    assert not (desk.folder / "AGENTS.md").exists()
+    assert "FileExistsError" in desk.run("open('raw.csv', 'x')")
+    desk.run("import os, tempfile\nwith tempfile.NamedTemporaryFile('w', dir='.', delete=False) as f:\n    f.write('x')\n"
+             "os.replace(f.name, 'raw.csv')")  # fmt: skip
+    assert desk.contents() != RAW
+    names = set(os.listdir(desk.folder))
+    desk.agent.undo()
+    assert (desk.contents(), set(os.listdir(desk.folder))) == (RAW, names)
+
+
+def test_a_module_of_the_user_is_imported_without_a_question(room: Any) -> None:
+    desk = room()
+    for n in range(2):
+        (desk.folder / "own_module.py").write_text(f"x = {n}" + " " * n)
+        result = desk.run("import sys\nsys.dont_write_bytecode = False\nsys.path.insert(0, '.')\n"
+                          "sys.modules.pop('own_module', 0)\nimport own_module\nown_module.x")  # fmt: skip
+        assert str(n) in result
+    assert list((desk.folder / "__pycache__").glob("own_module*.pyc"))
+    assert titles(desk) == []
+    assert _is_scratch("/srv/project/__pycache__/own_module.cpython-311.pyc.140234")
+    assert not _is_scratch("/srv/project/__pycache__/notes.txt")

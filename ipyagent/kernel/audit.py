@@ -146,12 +146,12 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
     watch = _watch.get() or _of_thread()
     if watch is None or watch is _UNSEEN:
         return
-    if event == "open" and not args[2] & _WRITING:
-        if len(opened := watch.opened) < MOST_READ:
-            opened.add(args[0])
-        return
     token = _watch.set(_UNSEEN)
     try:
+        if event == "open" and not (args[2] or 0) & _WRITING:
+            if isinstance(args[0], (str, bytes)) and len(opened := watch.opened) < MOST_READ:
+                opened.add(args[0])
+            return
         _TOLD[event](watch, *args)
     except Refused as refused:
         raise PermissionError(str(refused)) from None
@@ -186,6 +186,7 @@ def _folder(descriptor: int) -> str:
 
 
 def _open(watch: Watch, path: Any, mode: Any, flags: int) -> None:
+    """To write; what is opened to read is remembered before."""
     new = os.O_CREAT | os.O_EXCL
     name = _path(path)
     if name and (flags & new != new or not os.path.lexists(name)):  # else it fails

@@ -71,8 +71,8 @@ class CodeWatch:
         self._denied: dict[str, tuple[int, str]] = {}
         self._addresses: dict[str, str] = {}
         """By an address the host that was allowed."""
-        self.made: set[str] = set()
-        """Files that this session's code made: they are its own."""
+        self.made: dict[str, tuple[int, ...]] = {}
+        """Files that earlier runs made, as they left them: the code's own while they are so."""
         self.told: set[str] = set()
         self.held: list[tuple[RunWatch, str, Copy, str | None]] = []
         """Files that runs left open: what stands in a buffer is written later."""
@@ -187,6 +187,8 @@ class RunWatch:
         self._named: dict[str, Copy] = {}
         """The same of files that the code names, before anybody knows whether it changes them."""
         self._seen: set[str] = set()
+        self._made: set[str] = set()
+        """Files that were not there before."""
         self._size = 0
         self._of_forks = workspace.backups / f".{secrets.token_hex(8)}.forked"
         """Where forked processes write down what they change: they cannot journal it."""
@@ -224,6 +226,9 @@ class RunWatch:
         if changes := [self._change(path, copy, after) for path, copy, after in left if after is not None]:
             with suppress(AgentError):  # a transcript that cannot be written: the call's result meets it again
                 self._record(*changes)
+        for path in self._made:
+            with suppress(OSError, ValueError):
+                self._watch.made[path] = _stamp(os.lstat(path))
 
     def settle_later(self, path: str, copy: Copy, before: str | None) -> None:
         """Journal what a file that the run left open has become since (`before`: its digest then)."""
@@ -258,9 +263,12 @@ class RunWatch:
         try:
             state = os.lstat(target)
         except (OSError, ValueError):
-            self._watch.made.add(target)
+            if how != "remove" and target not in self._copies and target not in self._named:
+                self._made.add(target)
             return
-        if not stat.S_ISREG(state.st_mode) or target in self._watch.made:
+        if self._watch.made.get(target) == _stamp(state):
+            self._made.add(target)
+        if not stat.S_ISREG(state.st_mode) or target in self._made:
             return
         if self._is_ours(target):
             self._change_ours(target, how, state)
@@ -444,6 +452,10 @@ def _target(path: str, *, follow: bool) -> str:
         return os.path.realpath(path)
     folder, name = os.path.split(path)
     return os.path.join(os.path.realpath(folder), name)
+
+
+def _stamp(state: os.stat_result) -> tuple[int, ...]:
+    return state.st_ino, state.st_mtime_ns, state.st_size
 
 
 def _size(state: os.stat_result) -> str:

@@ -598,3 +598,28 @@ def test_a_module_of_the_user_is_imported_without_a_question(room: Any) -> None:
     assert titles(desk) == []
     assert _is_scratch("/srv/project/__pycache__/own_module.cpython-311.pyc.140234")
     assert not _is_scratch("/srv/project/__pycache__/notes.txt")
+
+
+def test_what_the_user_puts_where_code_failed_or_made_a_file_is_the_users(room: Any) -> None:
+    desk = room()
+    desk.run("import os\nfor n in ('one', 'two'):\n    try: os.remove(n)\n    except OSError: pass\n"
+             "    try: os.rename(n, n + '.moved')\n    except OSError: pass\nopen('three', 'w').write('x')")  # fmt: skip
+    names = ("one", "two.moved", "three")
+    for name in names:
+        (desk.folder / name).write_text("mine")
+    desk.run("for n in ('one', 'two.moved', 'three'): open(n, 'w').write('its')")
+    desk.agent.undo()
+    assert [(desk.folder / name).read_text() for name in names] == ["mine"] * 3
+    before = len(desk.events(FileChanged))
+    for n in range(3):
+        desk.run(f"open(bytes([111, 119, 110]).decode(), 'w').write('{n}')")
+    assert ((desk.folder / "own").read_text(), len(desk.events(FileChanged))) == ("2", before)
+
+
+def test_odd_events_do_not_break_the_code(room: Any) -> None:
+    desk = room()
+    result = desk.run("import sys\nsys.audit('open', bytearray(b'raw.csv'), 'r', 0)\nsys.audit('open', 'raw.csv', 'r', None)\n"
+                      "sys.audit('open')\nopen('raw.csv', 'w').close()\n6 * 7")  # fmt: skip
+    assert "42" in result
+    desk.agent.undo()
+    assert desk.contents() == RAW

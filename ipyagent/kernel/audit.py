@@ -37,6 +37,11 @@ class Watch(Protocol):
     def opened(self) -> set[Any]:
         """Paths that were opened for reading, as they were written; at most `MOST_READ`."""
 
+    @property
+    def behind(self) -> Watch:
+        """What is told once the run has ended of threads that it left: others may work in them, so it neither asks nor
+        refuses."""
+
     def changes(self, path: str, how: How) -> None:
         """A file is about to change. `path` is absolute, its links are not followed."""
 
@@ -87,7 +92,8 @@ def watching(watch: Watch) -> Iterator[None]:
     finally:
         _watch.reset(token)
         _running.remove(run)
-        _left.update((thread, watch) for thread in threading.enumerate() if _is_new(thread, run[1]))
+        if left := [thread for thread in threading.enumerate() if _is_new(thread, run[1]) and thread not in _left]:
+            _left.update(dict.fromkeys(left, watch.behind))
         _tasks.update(_pending() - tasks)
         _turn()
 
@@ -118,7 +124,10 @@ def unwatched() -> Iterator[None]:
 
 
 def _is_new(thread: threading.Thread | None, before: frozenset[threading.Thread]) -> bool:
-    return thread is not None and thread not in before and not thread.name.startswith("ipyagent")
+    """Whether it came during a run, and is none of ours or of ipykernel's (the user opens subshells)."""
+    if thread is None or thread in before or thread.name.startswith("ipyagent"):
+        return False
+    return type(thread).__module__.partition(".")[0] != "ipykernel"
 
 
 def _of_thread() -> Watch | None:

@@ -7,6 +7,7 @@ Code that the user allowed is not asked about again and has backups only; under 
 
 from __future__ import annotations
 
+import copy as copying
 import hashlib
 import ipaddress
 import os
@@ -177,6 +178,7 @@ class RunWatch:
         self._watch, self._session, self._workspace, self._code = watch, session, workspace, code
         self._wait: Waiting | None = None
         self._mode = session.permissions.mode
+        self._refuses = True
         allowed = session.consented.get(workspace.call)
         self._asks = allowed == "recorded" or (self._mode == "auto" and allowed is None)
         self._guards = self._asks or allowed == "rule"
@@ -192,6 +194,14 @@ class RunWatch:
         self._size = 0
         self._of_forks = workspace.backups / f".{secrets.token_hex(8)}.forked"
         """Where forked processes write down what they change: they cannot journal it."""
+
+    @property
+    def behind(self) -> RunWatch:
+        """The same, for threads that the run left behind: the user's own code may hand them work."""
+        other = copying.copy(self)
+        other._asks = other._guards = False
+        other._refuses = False
+        return other
 
     @contextmanager
     def around(self, wait: Waiting) -> Iterator[None]:
@@ -256,7 +266,7 @@ class RunWatch:
         if not path or path in self._seen:
             return
         target = _target(path, follow=how in ("write", "append", "link", "mode"))
-        if self._mode == "read_only":
+        if self._refuses and self._mode == "read_only":
             raise Refused(f"mode is read_only: {target} may not be changed")
         if self._guards and how not in ("link", "mode") and (reason := in_force(target, self._workspace.folder)):
             self._ask(f"write:{self._name(target)}", f"write {self._name(target)}", target, reason)
@@ -312,7 +322,11 @@ class RunWatch:
             copy.keep()
             self._copies[target] = copy
             self._record(self._change(target, copy, None))
+            if not self._refuses:
+                self._watch.held.append((self, target, copy, None))
         except (OSError, AgentError) as problem:
+            if not self._refuses:
+                return
             raise Refused(f"{name} stays as it is, for no copy of it can be kept: {problem}") from None
 
     def _fits(self, state: os.stat_result) -> bool:
@@ -346,7 +360,7 @@ class RunWatch:
     # ------------------------------------------------------------------ hosts, programs, processes
 
     def connects(self, host: str, port: int) -> None:
-        if self._mode == "read_only":
+        if self._refuses and self._mode == "read_only":
             raise Refused("mode is read_only: nothing may be sent")
         if not self._asks:
             return
@@ -368,7 +382,7 @@ class RunWatch:
 
     def starts(self, command: str, program: str) -> None:
         name = os.path.basename(program)
-        if self._mode == "read_only":
+        if self._refuses and self._mode == "read_only":
             raise Refused("mode is read_only: no program may be started")
         if not self._guards or name in LOOKS:
             return
@@ -382,7 +396,7 @@ class RunWatch:
         self._ask(key, f"run {name or 'a command'}", command, danger or "a program is not watched", "bash")
 
     def ends(self, process: int, group: bool) -> None:
-        if self._mode == "read_only":
+        if self._refuses and self._mode == "read_only":
             raise Refused("mode is read_only: no process may be ended")
         if self._guards and not _is_own(process):
             what = f"process group {process}" if group else f"process {process}"

@@ -45,6 +45,9 @@ class Watch(Protocol):
     def changes(self, path: str, how: How) -> None:
         """A file is about to change. `path` is absolute, its links are not followed."""
 
+    def moves(self, folder: str, target: str) -> None:
+        """A folder is about to get another path. Both are absolute."""
+
     def connects(self, host: str, port: int) -> None:
         """Something is about to be sent to a host, a name or an address ("unix:PATH" for a socket in the file
         system)."""
@@ -203,8 +206,11 @@ def _open(watch: Watch, path: Any, mode: Any, flags: int) -> None:
 
 
 def _rename(watch: Watch, source: Any, target: Any, at: int = -1, to: int = -1) -> None:
-    watch.changes(_path(source, at), "remove")
-    watch.changes(_path(target, to), "replace")
+    old, new = _path(source, at), _path(target, to)
+    if os.path.isdir(old) and not os.path.islink(old):
+        watch.moves(old, new)
+    watch.changes(old, "remove")
+    watch.changes(new, "replace")
 
 
 def _remove(watch: Watch, path: Any, at: int = -1) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ipyagent import nofollow
-from ipyagent.errors import AgentError
+from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.escape import exact_line
 from ipyagent.journal.events import FileChanged, LayerFailed, PermissionAsked
 from ipyagent.journal.protocols import PermissionAnswer
@@ -31,7 +31,7 @@ from ipyagent.kernel.audit import How, Refused, watching
 from ipyagent.kernel.interrupts import Waiting
 from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.session import Session
-from ipyagent.tools.changes import Copy, copied
+from ipyagent.tools.changes import Copy, copied, digest_of_file
 from ipyagent.tools.danger import named_files, shell_danger
 from ipyagent.tools.paths import in_force, is_guarded
 
@@ -236,9 +236,18 @@ class RunWatch:
         if changes := [self._change(path, copy, after) for path, copy, after in left if after is not None]:
             with suppress(AgentError):  # a transcript that cannot be written: the call's result meets it again
                 self._record(*changes)
+        again: list[FileChanged] = []
         for path in self._made:
-            with suppress(OSError, ValueError):
-                self._watch.made[path] = _stamp(os.lstat(path))
+            with suppress(OSError, ValueError, ToolFailure):
+                stamp = _stamp(os.lstat(path))
+                if self._session.history.files.removed(self._name(path)):  # so that undo finds the way to what it was
+                    digest = digest_of_file(Path(path))
+                    again.append(FileChanged(call=self._workspace.call, path=self._name(path), digest=digest))
+                else:
+                    self._watch.made[path] = stamp
+        if again:
+            with suppress(AgentError):
+                self._record(*again)
 
     def settle_later(self, path: str, copy: Copy, before: str | None) -> None:
         """Journal what a file that the run left open has become since (`before`: its digest then)."""
@@ -290,6 +299,13 @@ class RunWatch:
                 f"it changes a file {where}",
             )  # fmt: skip
         self._seen.add(path)
+
+    def moves(self, folder: str, target: str) -> None:
+        old, new = _target(folder, follow=False), _target(target, follow=False)
+        if self._guards and self._is_ours(old) and not Path(new).is_relative_to(self._workspace.root):
+            name = self._name(old)
+            text = f"{name} goes to {new}, outside the project, so no copies of its files are kept"
+            self._ask(f"move:{name}", f"move {name} out of the project", text, "undo cannot bring it back")
 
     def _change_ours(self, target: str, how: How, state: os.stat_result) -> None:
         if target in self._copies:

@@ -631,3 +631,23 @@ def test_odd_events_do_not_break_the_code(room: Any) -> None:
     assert "42" in result
     desk.agent.undo()
     assert desk.contents() == RAW
+
+
+def test_a_folder_that_leaves_the_project_is_asked_about(room: Any) -> None:
+    desk = room()
+    desk.person.no = ("move",)
+    code = "import os\nnew = bytes([46, 46, 47, 103]).decode()\nvars(os)['ren' + 'ame']('da' + 'ta', new)"
+    assert "did not allow this code to move data out of the project" in desk.run(code), titles(desk)
+    assert desk.contents() == RAW
+
+
+def test_what_one_call_removes_and_the_next_writes_comes_back(room: Any) -> None:
+    desk = room()
+    name = "name = bytes([114, 97, 119, 46, 99, 115, 118]).decode()\n"
+    again = [tool("python", {"code": f"{name}{code}"}) for code in
+             ("import os\nos.remove(name)", "open(name, 'w').write('1')", "open(name, 'w').write('2')")]  # fmt: skip
+    desk.server.script(*again, text("Done."))
+    desk.agent.prepare("go", Options(), desk.person).run_blocking()
+    assert (desk.folder / "raw.csv").read_text() == "2"
+    desk.agent.undo()
+    assert desk.contents() == RAW

@@ -11,11 +11,12 @@ import asyncio
 import contextlib
 import os
 import shlex
+import shutil
 import socket
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -53,8 +54,8 @@ class Watch(Protocol):
         system)."""
 
     def starts(self, command: str, program: str) -> None:
-        """A program is about to be started: the whole command as a shell would take it, and the program ("" where a
-        shell reads the command)."""
+        """A program is about to be started: the whole command as a shell would take it, and the program, its path
+        where it is found ("" where a shell reads the command)."""
 
     def ends(self, process: int, group: bool) -> None:
         """A process, or a group of them, is about to get a signal."""
@@ -284,12 +285,21 @@ def _words(args: Any) -> list[str]:
     return [os.fsdecode(arg) for arg in args]
 
 
+def _search_path(environ: Any) -> str:
+    """Where a program is looked for that gets this environment."""
+    with contextlib.suppress(Exception):  # an environment may be anything
+        own = environ if isinstance(environ, Mapping) else None
+        return os.pathsep.join(os.fsdecode(each) for each in os.get_exec_path(own))
+    return os.devnull
+
+
 def _popen(watch: Watch, executable: Any, args: Any, folder: Any = None, environ: Any = None) -> None:
     words = _words(args)
     if len(words) > 2 and os.path.basename(words[0]) in ("sh", "bash", "cmd.exe") and words[1] in ("-c", "/c"):
         watch.starts(" ".join(words[2:]), "")
     else:
         program = os.fsdecode(executable) if executable is not None else words[0]
+        program = shutil.which(program, path=_search_path(environ)) or program
         watch.starts(shlex.join(words), program)
 
 

@@ -36,10 +36,11 @@ from ipyagent.tools.danger import named_files, shell_danger
 from ipyagent.tools.paths import in_force, is_guarded
 
 LOOKS = frozenset(
-    ("arch", "file", "fc-list", "getconf", "ldconfig", "ldd", "locale", "lscpu", "nproc", "nvidia-smi", "rocm-smi",
+    ("file", "fc-list", "getconf", "ldconfig", "locale", "lscpu", "nproc", "nvidia-smi", "rocm-smi",
      "sw_vers", "sysctl", "uname")
 )  # fmt: skip
 """Programs that libraries start to look at the machine; they write and send nothing."""
+_SYSTEM = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/run/current-system/sw/bin")
 _OPEN_ENDED = frozenset(
     ("ash", "awk", "bash", "busybox", "cmd.exe", "dash", "docker", "doas", "env", "find", "fish", "gawk", "ksh", "lua",
      "make", "nice", "node", "nohup", "npx", "perl", "php", "podman", "powershell", "pwsh", "pypy", "python", "Rscript",
@@ -400,13 +401,13 @@ class RunWatch:
         name = os.path.basename(program)
         if self._refuses and self._mode == "read_only":
             raise Refused("mode is read_only: no program may be started")
-        if not self._guards or name in LOOKS:
+        if not self._guards or (name in LOOKS and _is_of_system(program)):
             return
         danger = shell_danger(command, self._workspace.folder)
         if not self._asks and not danger:
             return
         open_ended = name.rstrip("0123456789.") in _OPEN_ENDED
-        if open_ended and command in (name, program):  # %%bash: it reads what to do
+        if open_ended and os.path.basename(command) == name:  # %%bash: it reads what to do
             command = f"{command} <<'END'\n{self._code}\nEND"
         key = f"program:{command if danger or open_ended or not name else name}"
         self._ask(key, f"run {name or 'a command'}", command, danger or "a program is not watched", "bash")
@@ -526,6 +527,11 @@ def _is_here(host: str, address: Any, port: int) -> bool:
     with suppress(ValueError):
         return not port or all(urlsplit(proxy).port != port for proxy in getproxies().values())
     return True
+
+
+def _is_of_system(program: str) -> bool:
+    """Whether it lies where the system keeps its programs."""
+    return os.path.isabs(program) and os.path.realpath(os.path.dirname(program)) in _SYSTEM
 
 
 def _acts_for_others(path: str) -> bool:

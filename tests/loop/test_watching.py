@@ -651,3 +651,15 @@ def test_what_one_call_removes_and_the_next_writes_comes_back(room: Any) -> None
     assert (desk.folder / "raw.csv").read_text() == "2"
     desk.agent.undo()
     assert desk.contents() == RAW
+
+
+def test_a_program_that_only_looks_is_known_by_its_place(room: Any) -> None:
+    desk = room()
+    desk.run("import subprocess\nvars(subprocess)['run'](['uname'])")
+    assert titles(desk) == []
+    desk.person.no = ("run",)
+    (desk.folder / "uname").write_text("#!/bin/sh\ntouch ran\n")
+    (desk.folder / "uname").chmod(0o755)
+    for code in ("(['./uname'])", "(['uname'], env={'PATH': '.'})"):
+        assert "did not allow this code to run uname" in desk.run(f"import subprocess\nvars(subprocess)['run']{code}")
+    assert not (desk.folder / "ran").exists()

@@ -11,11 +11,12 @@ import asyncio
 import contextlib
 import os
 import shlex
+import shutil
 import socket
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -37,16 +38,24 @@ class Watch(Protocol):
     def opened(self) -> set[Any]:
         """Paths that were opened for reading, as they were written; at most `MOST_READ`."""
 
+    @property
+    def behind(self) -> Watch:
+        """What is told once the run has ended of threads that it left: others may work in them, so it neither asks nor
+        refuses."""
+
     def changes(self, path: str, how: How) -> None:
         """A file is about to change. `path` is absolute, its links are not followed."""
+
+    def moves(self, folder: str, target: str) -> None:
+        """A folder is about to get another path. Both are absolute."""
 
     def connects(self, host: str, port: int) -> None:
         """Something is about to be sent to a host, a name or an address ("unix:PATH" for a socket in the file
         system)."""
 
     def starts(self, command: str, program: str) -> None:
-        """A program is about to be started: the whole command as a shell would take it, and the program ("" where a
-        shell reads the command)."""
+        """A program is about to be started: the whole command as a shell would take it, and the program, its path
+        where it is found ("" where a shell reads the command)."""
 
     def ends(self, process: int, group: bool) -> None:
         """A process, or a group of them, is about to get a signal."""
@@ -87,7 +96,8 @@ def watching(watch: Watch) -> Iterator[None]:
     finally:
         _watch.reset(token)
         _running.remove(run)
-        _left.update((thread, watch) for thread in threading.enumerate() if _is_new(thread, run[1]))
+        if left := [thread for thread in threading.enumerate() if _is_new(thread, run[1]) and thread not in _left]:
+            _left.update(dict.fromkeys(left, watch.behind))
         _tasks.update(_pending() - tasks)
         _turn()
 
@@ -118,7 +128,10 @@ def unwatched() -> Iterator[None]:
 
 
 def _is_new(thread: threading.Thread | None, before: frozenset[threading.Thread]) -> bool:
-    return thread is not None and thread not in before and not thread.name.startswith("ipyagent")
+    """Whether it came during a run, and is none of ours or of ipykernel's (the user opens subshells)."""
+    if thread is None or thread in before or thread.name.startswith("ipyagent"):
+        return False
+    return type(thread).__module__.partition(".")[0] != "ipykernel"
 
 
 def _of_thread() -> Watch | None:
@@ -146,12 +159,12 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
     watch = _watch.get() or _of_thread()
     if watch is None or watch is _UNSEEN:
         return
-    if event == "open" and not args[2] & _WRITING:
-        if len(opened := watch.opened) < MOST_READ:
-            opened.add(args[0])
-        return
     token = _watch.set(_UNSEEN)
     try:
+        if event == "open" and not (args[2] or 0) & _WRITING:
+            if isinstance(args[0], (str, bytes)) and len(opened := watch.opened) < MOST_READ:
+                opened.add(args[0])
+            return
         _TOLD[event](watch, *args)
     except Refused as refused:
         raise PermissionError(str(refused)) from None
@@ -186,14 +199,19 @@ def _folder(descriptor: int) -> str:
 
 
 def _open(watch: Watch, path: Any, mode: Any, flags: int) -> None:
+    """To write; what is opened to read is remembered before."""
     new = os.O_CREAT | os.O_EXCL
-    if (name := _path(path)) and flags & new != new:
+    name = _path(path)
+    if name and (flags & new != new or not os.path.lexists(name)):  # else it fails
         watch.changes(name, "append" if flags & os.O_APPEND and not flags & os.O_TRUNC else "write")
 
 
 def _rename(watch: Watch, source: Any, target: Any, at: int = -1, to: int = -1) -> None:
-    watch.changes(_path(source, at), "remove")
-    watch.changes(_path(target, to), "replace")
+    old, new = _path(source, at), _path(target, to)
+    if os.path.isdir(old) and not os.path.islink(old):
+        watch.moves(old, new)
+    watch.changes(old, "remove")
+    watch.changes(new, "replace")
 
 
 def _remove(watch: Watch, path: Any, at: int = -1) -> None:
@@ -267,12 +285,21 @@ def _words(args: Any) -> list[str]:
     return [os.fsdecode(arg) for arg in args]
 
 
+def _search_path(environ: Any) -> str:
+    """Where a program is looked for that gets this environment."""
+    with contextlib.suppress(Exception):  # an environment may be anything
+        own = environ if isinstance(environ, Mapping) else None
+        return os.pathsep.join(os.fsdecode(each) for each in os.get_exec_path(own))
+    return os.devnull
+
+
 def _popen(watch: Watch, executable: Any, args: Any, folder: Any = None, environ: Any = None) -> None:
     words = _words(args)
     if len(words) > 2 and os.path.basename(words[0]) in ("sh", "bash", "cmd.exe") and words[1] in ("-c", "/c"):
         watch.starts(" ".join(words[2:]), "")
     else:
         program = os.fsdecode(executable) if executable is not None else words[0]
+        program = shutil.which(program, path=_search_path(environ)) or program
         watch.starts(shlex.join(words), program)
 
 

@@ -459,8 +459,8 @@ async def _allow(session: Session, call: str, tool: Tool, given: dict[str, Any],
         session.record(PermissionAnswered(call=call, answer="deny", by=decision.by, reason=decision.reason))
         raise ToolFailure(decision.reason)
     if not isinstance(decision, Ask) or surface is None:
-        if isinstance(decision, Allow) and decision.by == "rule":
-            session.consented[call] = "rule"
+        if isinstance(decision, Allow) and decision.by != "mode":
+            session.consented[call] = decision.by
         return
     question = decision.question
     asked = session.record(

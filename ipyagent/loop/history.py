@@ -541,6 +541,11 @@ class FileChanges:
         changes = sorted((*self._by_turn[turn], *self._left), key=lambda each: each.id)
         return ToUndo(turn, tuple(changes))
 
+    def removed(self, path: str) -> bool:
+        """Whether the newest change of a file, not taken back, is that it was removed."""
+        ended = [each for changes in self._by_turn.values() for each in changes if each.path == path and not each.begun]
+        return bool(ended) and not max(ended, key=lambda each: each.id).digest
+
     def of(self, turn: int) -> tuple[FileChanged, ...]:
         """The changes of one turn that were not taken back, oldest first."""
         return tuple(self._by_turn.get(turn, ()))

@@ -42,9 +42,9 @@ _ESCAPED = re.compile(r"\[([*?[])\]")
 
 @dataclass(frozen=True)
 class Allow:
-    """The call runs. `by`: "mode" or "rule"."""
+    """The call runs. `by`: "mode", "rule", or "recorded" where it was allowed when it was recorded."""
 
-    by: Literal["mode", "rule"]
+    by: Literal["mode", "rule", "recorded"]
     rule: str = ""
 
 
@@ -169,7 +169,7 @@ class Permissions:
 
     def for_recorded(self, tool: str) -> Permissions:
         """The same, but that calls of `tool` which were allowed when they were recorded run again without a question,
-        as long as they destroy nothing."""
+        as long as they destroy nothing; what they do is watched as in mode auto."""
         other = self.with_mode(self._mode)
         other._recorded = tool
         return other
@@ -186,7 +186,9 @@ class Permissions:
             # A wide rule was given for the usual call, not for one that destroys something.
             if (not danger or rule.exact) and rule.covers(tool, input, workspace):
                 return Allow("rule", str(rule))
-        if (self._mode == "auto" or tool.name == self._recorded) and not danger:
+        if tool.name == self._recorded and not danger:
+            return Allow("recorded")
+        if self._mode == "auto" and not danger:
             return Allow("mode")
         pattern = tool.pattern(input, workspace)
         if not can_ask:

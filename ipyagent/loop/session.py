@@ -92,8 +92,8 @@ class Session:
         """Told of each event once it is journalled, on whatever thread recorded it."""
         self.told: set[str] = set()
         """What is said to the user once only."""
-        self.consented: dict[str, Literal["user", "rule"]] = {}
-        """Calls that the user allowed, by an answer or by a rule."""
+        self.consented: dict[str, Literal["user", "rule", "recorded"]] = {}
+        """Calls that the user allowed: by an answer, by a rule, or when they were recorded."""
         self.turn_cost: float | None = 0.0
         """Dollars since `begin_costs`; None once a price was not known."""
         self._paid_before = 0.0

@@ -1,11 +1,13 @@
 """What becomes of what agent code does in the kernel (`ipyagent.kernel.audit` sees it): a file of the project that was
-there before is copied into the session's backups before it changes, and in mode auto the user is asked once for each
-host, for each program, and for a file that no undo brings back or that the same code has read.
+there before is copied into the session's backups before it changes, and in mode auto, and for recorded code that runs
+again, the user is asked once for each host, for each program, and for a file that no undo brings back or that the same
+code has read.
 
-Code that the user allowed, by an answer or a rule, is not asked about again: it has backups only."""
+Code that the user allowed is not asked about again and has backups only; under a rule, what no undo brings back is."""
 
 from __future__ import annotations
 
+import copy as copying
 import hashlib
 import ipaddress
 import os
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ipyagent import nofollow
-from ipyagent.errors import AgentError
+from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.escape import exact_line
 from ipyagent.journal.events import FileChanged, LayerFailed, PermissionAsked
 from ipyagent.journal.protocols import PermissionAnswer
@@ -29,15 +31,16 @@ from ipyagent.kernel.audit import How, Refused, watching
 from ipyagent.kernel.interrupts import Waiting
 from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.session import Session
-from ipyagent.tools.changes import Copy, copied
+from ipyagent.tools.changes import Copy, copied, digest_of_file
 from ipyagent.tools.danger import named_files, shell_danger
 from ipyagent.tools.paths import in_force, is_guarded
 
 LOOKS = frozenset(
-    ("arch", "file", "fc-list", "getconf", "ldconfig", "ldd", "locale", "lscpu", "nproc", "nvidia-smi", "rocm-smi",
+    ("file", "fc-list", "getconf", "ldconfig", "locale", "lscpu", "nproc", "nvidia-smi", "rocm-smi",
      "sw_vers", "sysctl", "uname")
 )  # fmt: skip
 """Programs that libraries start to look at the machine; they write and send nothing."""
+_SYSTEM = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/run/current-system/sw/bin")
 _OPEN_ENDED = frozenset(
     ("ash", "awk", "bash", "busybox", "cmd.exe", "dash", "docker", "doas", "env", "find", "fish", "gawk", "ksh", "lua",
      "make", "nice", "node", "nohup", "npx", "perl", "php", "podman", "powershell", "pwsh", "pypy", "python", "Rscript",
@@ -70,8 +73,8 @@ class CodeWatch:
         self._denied: dict[str, tuple[int, str]] = {}
         self._addresses: dict[str, str] = {}
         """By an address the host that was allowed."""
-        self.made: set[str] = set()
-        """Files that this session's code made: they are its own."""
+        self.made: dict[str, tuple[int, ...]] = {}
+        """Files that earlier runs made, as they left them: the code's own while they are so."""
         self.told: set[str] = set()
         self.held: list[tuple[RunWatch, str, Copy, str | None]] = []
         """Files that runs left open: what stands in a buffer is written later."""
@@ -153,7 +156,7 @@ class CodeWatch:
 def _refusal(question: Question, answer: PermissionAnswer | None) -> str:
     if answer is None:
         return (
-            f"in mode auto the user is asked before code may {question.deed}, and nobody can be asked here; to let it: "
+            f"the user is asked before code may {question.deed}, and nobody can be asked here; to let it: "
             f"%agent allow {_rule(question.key)}"
         )
     reason = f" Reason: {answer.reason.rstrip('.')}." if answer.reason else ""
@@ -176,8 +179,9 @@ class RunWatch:
         self._watch, self._session, self._workspace, self._code = watch, session, workspace, code
         self._wait: Waiting | None = None
         self._mode = session.permissions.mode
+        self._refuses = True
         allowed = session.consented.get(workspace.call)
-        self._asks = self._mode == "auto" and allowed is None
+        self._asks = allowed == "recorded" or (self._mode == "auto" and allowed is None)
         self._guards = self._asks or allowed == "rule"
         """Whether what cannot be undone is asked about: a rule was given for the usual code, not for that."""
         self._pid = os.getpid()
@@ -186,9 +190,19 @@ class RunWatch:
         self._named: dict[str, Copy] = {}
         """The same of files that the code names, before anybody knows whether it changes them."""
         self._seen: set[str] = set()
+        self._made: set[str] = set()
+        """Files that were not there before."""
         self._size = 0
         self._of_forks = workspace.backups / f".{secrets.token_hex(8)}.forked"
         """Where forked processes write down what they change: they cannot journal it."""
+
+    @property
+    def behind(self) -> RunWatch:
+        """The same, for threads that the run left behind: the user's own code may hand them work."""
+        other = copying.copy(self)
+        other._asks = other._guards = False
+        other._refuses = False
+        return other
 
     @contextmanager
     def around(self, wait: Waiting) -> Iterator[None]:
@@ -223,6 +237,18 @@ class RunWatch:
         if changes := [self._change(path, copy, after) for path, copy, after in left if after is not None]:
             with suppress(AgentError):  # a transcript that cannot be written: the call's result meets it again
                 self._record(*changes)
+        again: list[FileChanged] = []
+        for path in self._made:
+            with suppress(OSError, ValueError, ToolFailure):
+                stamp = _stamp(os.lstat(path))
+                if self._session.history.files.removed(self._name(path)):  # so that undo finds the way to what it was
+                    digest = digest_of_file(Path(path))
+                    again.append(FileChanged(call=self._workspace.call, path=self._name(path), digest=digest))
+                else:
+                    self._watch.made[path] = stamp
+        if again:
+            with suppress(AgentError):
+                self._record(*again)
 
     def settle_later(self, path: str, copy: Copy, before: str | None) -> None:
         """Journal what a file that the run left open has become since (`before`: its digest then)."""
@@ -250,25 +276,37 @@ class RunWatch:
         if not path or path in self._seen:
             return
         target = _target(path, follow=how in ("write", "append", "link", "mode"))
-        if self._mode == "read_only":
+        if self._refuses and self._mode == "read_only":
             raise Refused(f"mode is read_only: {target} may not be changed")
         if self._guards and how not in ("link", "mode") and (reason := in_force(target, self._workspace.folder)):
             self._ask(f"write:{self._name(target)}", f"write {self._name(target)}", target, reason)
         try:
             state = os.lstat(target)
         except (OSError, ValueError):
-            self._watch.made.add(target)
+            if how != "remove" and target not in self._copies and target not in self._named:
+                self._made.add(target)
             return
-        if not stat.S_ISREG(state.st_mode) or target in self._watch.made:
+        if self._watch.made.get(target) == _stamp(state):
+            self._made.add(target)
+        if not stat.S_ISREG(state.st_mode) or target in self._made:
             return
         if self._is_ours(target):
             self._change_ours(target, how, state)
         elif self._guards and how in ("write", "remove", "replace") and not _is_scratch(target):
+            outside = not Path(target).is_relative_to(self._workspace.root)
+            where = "outside the project" if outside else "in a folder of which no copies are kept"
             self._ask(
-                f"write:{target}", f"change {target}", f"{_size(state)}; it is outside the project, so no copy is kept",
-                "it changes a file outside the project",
+                f"write:{target}", f"change {target}", f"{_size(state)}; it is {where}, so no copy is kept",
+                f"it changes a file {where}",
             )  # fmt: skip
         self._seen.add(path)
+
+    def moves(self, folder: str, target: str) -> None:
+        old, new = _target(folder, follow=False), _target(target, follow=False)
+        if self._guards and self._is_ours(old) and not Path(new).is_relative_to(self._workspace.root):
+            name = self._name(old)
+            text = f"{name} goes to {new}, outside the project, so no copies of its files are kept"
+            self._ask(f"move:{name}", f"move {name} out of the project", text, "undo cannot bring it back")
 
     def _change_ours(self, target: str, how: How, state: os.stat_result) -> None:
         if target in self._copies:
@@ -301,7 +339,11 @@ class RunWatch:
             copy.keep()
             self._copies[target] = copy
             self._record(self._change(target, copy, None))
+            if not self._refuses:
+                self._watch.held.append((self, target, copy, None))
         except (OSError, AgentError) as problem:
+            if not self._refuses:
+                return
             raise Refused(f"{name} stays as it is, for no copy of it can be kept: {problem}") from None
 
     def _fits(self, state: os.stat_result) -> bool:
@@ -335,7 +377,7 @@ class RunWatch:
     # ------------------------------------------------------------------ hosts, programs, processes
 
     def connects(self, host: str, port: int) -> None:
-        if self._mode == "read_only":
+        if self._refuses and self._mode == "read_only":
             raise Refused("mode is read_only: nothing may be sent")
         if not self._asks:
             return
@@ -357,21 +399,21 @@ class RunWatch:
 
     def starts(self, command: str, program: str) -> None:
         name = os.path.basename(program)
-        if self._mode == "read_only":
+        if self._refuses and self._mode == "read_only":
             raise Refused("mode is read_only: no program may be started")
-        if not self._guards or name in LOOKS:
+        if not self._guards or (name in LOOKS and _is_of_system(program)):
             return
         danger = shell_danger(command, self._workspace.folder)
         if not self._asks and not danger:
             return
         open_ended = name.rstrip("0123456789.") in _OPEN_ENDED
-        if open_ended and command in (name, program):  # %%bash: it reads what to do
+        if open_ended and os.path.basename(command) == name:  # %%bash: it reads what to do
             command = f"{command} <<'END'\n{self._code}\nEND"
         key = f"program:{command if danger or open_ended or not name else name}"
         self._ask(key, f"run {name or 'a command'}", command, danger or "a program is not watched", "bash")
 
     def ends(self, process: int, group: bool) -> None:
-        if self._mode == "read_only":
+        if self._refuses and self._mode == "read_only":
             raise Refused("mode is read_only: no process may be ended")
         if self._guards and not _is_own(process):
             what = f"process group {process}" if group else f"process {process}"
@@ -443,6 +485,10 @@ def _target(path: str, *, follow: bool) -> str:
     return os.path.join(os.path.realpath(folder), name)
 
 
+def _stamp(state: os.stat_result) -> tuple[int, ...]:
+    return state.st_ino, state.st_mtime_ns, state.st_size
+
+
 def _size(state: os.stat_result) -> str:
     return _mb(state.st_size) if state.st_size >= 100_000 else f"{state.st_size:,} bytes"
 
@@ -452,7 +498,9 @@ def _mb(size: int) -> str:
 
 
 def _is_scratch(target: str) -> bool:
-    """Whether a file outside the project is nobody's work: temporary, a cache or settings of a library, a package."""
+    """Whether a file without a copy is nobody's work: temporary, a cache or settings of a library, a package."""
+    if os.path.basename(os.path.dirname(target)) == "__pycache__" and ".pyc" in os.path.basename(target):
+        return True
     places = {tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev", "/proc", sys.prefix, sys.base_prefix}
     if any(Path(target).is_relative_to(os.path.realpath(place)) for place in places):
         return True
@@ -479,6 +527,11 @@ def _is_here(host: str, address: Any, port: int) -> bool:
     with suppress(ValueError):
         return not port or all(urlsplit(proxy).port != port for proxy in getproxies().values())
     return True
+
+
+def _is_of_system(program: str) -> bool:
+    """Whether it lies where the system keeps its programs."""
+    return os.path.isabs(program) and os.path.realpath(os.path.dirname(program)) in _SYSTEM
 
 
 def _acts_for_others(path: str) -> bool:

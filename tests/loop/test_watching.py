@@ -23,6 +23,7 @@ from ipyagent.assembly.requests import NullSurface, Options
 from ipyagent.journal.events import FileChanged, LayerFailed, PermissionAsked
 from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.kernel import audit
+from ipyagent.loop.watching import _is_scratch
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -498,15 +499,23 @@ def test_what_a_file_left_open_writes_later_is_undone_too(room: Any) -> None:
     assert desk.contents() == RAW
 
 
-def test_threads_and_tasks_that_outlive_the_run_are_watched(room: Any, listener: Listener) -> None:
+def test_tasks_that_outlive_the_run_are_watched_and_threads_have_backups(room: Any, listener: Listener) -> None:
     desk = room()
-    code = _for("import socket, threading, time\nseen = []\ndef f():\n    time.sleep(.3)\n    try:\n"
+    code = _for("import asyncio, queue, socket, threading\nseen, work = [], queue.Queue()\ndef f():\n"
+                "    while (do := work.get()) is not None: seen.append(do())\n"
+                "t = threading.Thread(target=f); t.start()\nasync def g():\n    await asyncio.sleep(.3)\n    try:\n"
                 "        socket.create_connection(('HOST', PORT))\n    except OSError as e:\n        seen.append(str(e))\n"
-                "t = threading.Thread(target=f); t.start()", listener)  # fmt: skip
+                "k = asyncio.ensure_future(g())", listener)  # fmt: skip
     desk.run(code)
-    desk.agent.shell.user_ns["t"].join()
-    assert listener.heard == 0
-    assert "nobody can be asked" in desk.agent.shell.user_ns["seen"][0]
+    mine = desk.agent.shell.user_ns
+    mine["work"].put(lambda: socket.create_connection((listener.host, listener.port)).close())
+    mine["work"].put(lambda: (desk.folder / "raw.csv").write_text("x"))
+    mine["work"].put(None)
+    mine["t"].join(5)
+    assert mine["seen"] == [None, 1]  # the user's own cell may use it
+    assert titles(desk) == []
+    desk.agent.undo()
+    assert desk.contents() == RAW
 
 
 def test_the_users_own_cells_are_not_watched(room: Any, listener: Listener) -> None:
@@ -514,7 +523,7 @@ def test_the_users_own_cells_are_not_watched(room: Any, listener: Listener) -> N
     desk.run("x = 1")
     (desk.folder / "raw.csv").write_text("mine")
     socket.create_connection((listener.host, listener.port)).close()
-    assert not audit._on
+    assert not audit._on, [*audit._left, *audit._tasks]
     assert (titles(desk), desk.events(FileChanged)) == ([], [])
 
 
@@ -554,3 +563,103 @@ def test_a_shell_command_does_not_get_the_models_key(room: Any) -> None:
     desk.agent.prepare("go", Options(), desk.person).run_blocking()
     body = desk.server.messages[-1].body or {}
     assert "without a key" in str(body["messages"][-1]["content"])
+
+
+@pytest.mark.parametrize("mode", ["ask", "auto"])
+def test_recorded_code_that_runs_again_is_watched(room: Any, listener: Listener, mode: str) -> None:
+    desk = room(mode=mode)
+    desk.run(_for("import os, socket\nif os.path.exists('again'):\n    socket.create_connection(('HOST', PORT))", listener))
+    recording = desk.agent.recorded("go", "", again=True)
+    assert recording is not None
+    (desk.folder / "again").touch()
+    desk.person.asked, desk.person.no = [], ("connect",)
+    desk.agent.prepare_replay(recording, Options(), desk.person).run_blocking()
+    assert titles(desk) == [f"Let this code connect to {listener.host}?"]
+    assert listener.heard == 0
+
+
+def test_a_file_that_is_made_anew_is_seen_too(room: Any) -> None:
+    desk = room()
+    desk.person.no = ("write",)
+    name = f"name = bytes.fromhex({b'AGENTS.md'.hex()!r}).decode()\n"
+    for way in ("open(name, 'x')", "import os\nos.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR)"):
+        code = name + way
+        assert "did not allow this code to write AGENTS.md" in desk.run(code)
+    assert not (desk.folder / "AGENTS.md").exists()
+    assert "FileExistsError" in desk.run("open('raw.csv', 'x')")
+    desk.run("import os, tempfile\nwith tempfile.NamedTemporaryFile('w', dir='.', delete=False) as f:\n    f.write('x')\n"
+             "os.replace(f.name, 'raw.csv')")  # fmt: skip
+    assert desk.contents() != RAW
+    names = set(os.listdir(desk.folder))
+    desk.agent.undo()
+    assert (desk.contents(), set(os.listdir(desk.folder))) == (RAW, names)
+
+
+def test_a_module_of_the_user_is_imported_without_a_question(room: Any) -> None:
+    desk = room()
+    for n in range(2):
+        (desk.folder / "own_module.py").write_text(f"x = {n}" + " " * n)
+        result = desk.run("import sys\nsys.dont_write_bytecode = False\nsys.path.insert(0, '.')\n"
+                          "sys.modules.pop('own_module', 0)\nimport own_module\nown_module.x")  # fmt: skip
+        assert str(n) in result
+    assert list((desk.folder / "__pycache__").glob("own_module*.pyc"))
+    assert titles(desk) == []
+    assert _is_scratch("/srv/project/__pycache__/own_module.cpython-311.pyc.140234")
+    assert not _is_scratch("/srv/project/__pycache__/notes.txt")
+
+
+def test_what_the_user_puts_where_code_failed_or_made_a_file_is_the_users(room: Any) -> None:
+    desk = room()
+    desk.run("import os\nfor n in ('one', 'two'):\n    try: os.remove(n)\n    except OSError: pass\n"
+             "    try: os.rename(n, n + '.moved')\n    except OSError: pass\nopen('three', 'w').write('x')")  # fmt: skip
+    names = ("one", "two.moved", "three")
+    for name in names:
+        (desk.folder / name).write_text("mine")
+    desk.run("for n in ('one', 'two.moved', 'three'): open(n, 'w').write('its')")
+    desk.agent.undo()
+    assert [(desk.folder / name).read_text() for name in names] == ["mine"] * 3
+    before = len(desk.events(FileChanged))
+    for n in range(3):
+        desk.run(f"open(bytes([111, 119, 110]).decode(), 'w').write('{n}')")
+    assert ((desk.folder / "own").read_text(), len(desk.events(FileChanged))) == ("2", before)
+
+
+def test_odd_events_do_not_break_the_code(room: Any) -> None:
+    desk = room()
+    result = desk.run("import sys\nsys.audit('open', bytearray(b'raw.csv'), 'r', 0)\nsys.audit('open', 'raw.csv', 'r', None)\n"
+                      "sys.audit('open')\nopen('raw.csv', 'w').close()\n6 * 7")  # fmt: skip
+    assert "42" in result
+    desk.agent.undo()
+    assert desk.contents() == RAW
+
+
+def test_a_folder_that_leaves_the_project_is_asked_about(room: Any) -> None:
+    desk = room()
+    desk.person.no = ("move",)
+    code = "import os\nnew = bytes([46, 46, 47, 103]).decode()\nvars(os)['ren' + 'ame']('da' + 'ta', new)"
+    assert "did not allow this code to move data out of the project" in desk.run(code), titles(desk)
+    assert desk.contents() == RAW
+
+
+def test_what_one_call_removes_and_the_next_writes_comes_back(room: Any) -> None:
+    desk = room()
+    name = "name = bytes([114, 97, 119, 46, 99, 115, 118]).decode()\n"
+    again = [tool("python", {"code": f"{name}{code}"}) for code in
+             ("import os\nos.remove(name)", "open(name, 'w').write('1')", "open(name, 'w').write('2')")]  # fmt: skip
+    desk.server.script(*again, text("Done."))
+    desk.agent.prepare("go", Options(), desk.person).run_blocking()
+    assert (desk.folder / "raw.csv").read_text() == "2"
+    desk.agent.undo()
+    assert desk.contents() == RAW
+
+
+def test_a_program_that_only_looks_is_known_by_its_place(room: Any) -> None:
+    desk = room()
+    desk.run("import subprocess\nvars(subprocess)['run'](['uname'])")
+    assert titles(desk) == []
+    desk.person.no = ("run",)
+    (desk.folder / "uname").write_text("#!/bin/sh\ntouch ran\n")
+    (desk.folder / "uname").chmod(0o755)
+    for code in ("(['./uname'])", "(['uname'], env={'PATH': '.'})"):
+        assert "did not allow this code to run uname" in desk.run(f"import subprocess\nvars(subprocess)['run']{code}")
+    assert not (desk.folder / "ran").exists()

@@ -311,7 +311,7 @@ def forged(ident: str, request: str, code: str) -> Any:
         UserMessage(blocks=(), text=request, cell=ident),
         AssistantMessage(blocks=(call,)),
         ToolCalled(call="t", name="python", input={"code": code}),
-        ToolReturned(call="t", blocks=({"type": "text", "text": "ok"},)),
+        ToolReturned(call="t", name="python", blocks=({"type": "text", "text": "ok"},)),
         AssistantMessage(blocks=({"type": "text", "text": "done"},)),
         TurnEnded(status="finished"),
     ]

@@ -22,7 +22,7 @@ from ipyagent.assembly.requests import (
     find,
     unresolved,
 )
-from ipyagent.assembly.sessions import Sessions
+from ipyagent.assembly.sessions import Sessions, which_notebook
 from ipyagent.assembly.settings_files import SettingsFiles
 from ipyagent.assembly.undoing import TurnUndone, undo_turn
 from ipyagent.assembly.wiring import endpoint_of, info_of, limit_of, model_of, state_of
@@ -328,7 +328,8 @@ class Agent:
         """What a finished, unchanged cell did: from this notebook's session, each turn of an earlier kernel once; else
         from the saved notebook itself. None when the cell must be asked. `again`: also what this kernel did or has
         replayed; `headless`: nobody is there. Raises TrustError for what came with a notebook whose project the user
-        has not said to trust, unless nobody is there and the user's own settings ask for replay."""
+        has not said to trust, unless nobody is there and the user's own settings ask for replay; UsageError where
+        notebooks say different things of the cell and no front-end tells which of them this is."""
         asked = clean(text)
         unknown = again and self.sessions.notebook is None
         session = self.sessions.take_up_asked(asked) if unknown else self.sessions.take_up(cell)
@@ -344,10 +345,14 @@ class Agent:
         """The recording of a cell in the notebook file, or in one beside it where no front-end tells which."""
         own = self.sessions.notebook
         files = [own] if own is not None else sorted(self.folder.glob("*.ipynb"))
-        found = [
-            each for path in files for each in recordings_in(path)
-            if each.request.text == asked and (not cell or each.request.cell == cell)
-        ]  # fmt: skip
+        held = {
+            path: [each for each in recordings_in(path)
+                   if each.request.text == asked and (not cell or each.request.cell == cell)]
+            for path in files
+        }  # fmt: skip
+        found = [each for there in held.values() for each in there]
+        if len({tuple(str(each.events[1:]) for each in there) for there in held.values() if there}) > 1:
+            raise UsageError(which_notebook([path.name for path, there in held.items() if there]))
         new = [each for each in found if (each.place, each.request.cell, asked) not in self._saved_shown]
         if not (new or (again and found)):
             return None

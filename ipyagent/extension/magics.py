@@ -238,11 +238,11 @@ class Magics(Extension):
         try:
             if way != "always":
                 recording = agent.recorded(text, ident, again=way == "replay", headless=headless)
-        except TrustError as problem:
+        except (TrustError, UsageError) as problem:
             why = str(problem)
-            if chosen.replay:
+            if chosen.replay or (way == "replay" and isinstance(problem, UsageError)):
                 self._show_notices(agent)
-                raise UsageError(f"--replay: {why}") from None
+                raise UsageError(f"{'--replay: ' if chosen.replay else ''}{why}") from None
             if way != "replay":
                 agent.notices.append(why)
         if recording is None and chosen.replay:

@@ -24,7 +24,7 @@ from ipyagent.journal.events import (
     TurnEnded,
     UserMessage,
 )
-from ipyagent.journal.recorded import recording_of
+from ipyagent.journal.recorded import differences, recording_of
 from ipyagent.practice.replies import Scripted, text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -361,3 +361,27 @@ def test_without_a_person_the_users_own_setting_runs_it_and_no_word_of_the_noteb
             place.ok("%config IPyAgent.rerun = 'replay'")
             assert "%agent trust" in place.refuses("%%agent --replay\ndo a")
             assert not (place.folder / "pwned").exists()
+
+
+def test_of_two_notebooks_with_the_same_cell_neither_is_guessed(tmp_path: Path) -> None:
+    with PracticeServer() as server, room(tmp_path, server=server, IPYAGENT_RERUN="replay") as place:
+        for name in "ab":
+            made = nbformat.v4.new_notebook(cells=[forged("c", "load", f"x = {name!r}")])
+            nbformat.write(made, place.folder / f"{name}.ipynb")
+        place.ok("%load_ext ipyagent")
+        line = place.refuses("%%agent\nload")
+        assert "a.ipynb, b.ipynb" in line
+        assert "JPY_SESSION_NAME" in line
+        assert server.messages == []
+        place.environ["JPY_SESSION_NAME"] = str(place.folder / "b.ipynb")
+        place.restart()
+        place.ok("%load_ext ipyagent")
+        assert "as b.ipynb has it" in plain(place.ok("%%agent\nload"))
+        assert place.kernel.eval("x") == "b"
+
+
+def test_passing_words_are_found_in_one_pass() -> None:
+    said = ToolReturned(call="t", name="python", blocks=({"type": "text", "text": "[rebound: " * 100_000},))
+    began = time.monotonic()
+    assert differences(said, said) == []
+    assert time.monotonic() - began < 5

@@ -375,6 +375,7 @@ class IPyAgent(Configurable):
                     f"({str(trait.help).rstrip('.')}); set it again or unset it"
                 ) from None
             self.said.add(name)
+        self._outside = frozenset(self.said)
         self.observe(self._on_change)
 
     @property
@@ -411,6 +412,11 @@ class IPyAgent(Configurable):
             setattr(self, _renamed(name), change["new"])
         elif not self._reading:
             self.said.add(name)
+            self._outside -= {name}
+
+    def from_outside(self, name: str) -> bool:
+        """Whether a setting's value is that of the environment or of a configuration file, and no cell said it."""
+        return name in self._outside or (name in self._from_files and name not in self.said)
 
     def forget_files(self) -> None:
         """What settings files said holds no more; what was said otherwise stays."""

@@ -207,7 +207,7 @@ class Project:
         self.check_place()
         self._make_folders()
         if new and not foreign:
-            self.trust()
+            self.trust(said=False)
         elif new and self.trusted:
             self.take_along()
         return new
@@ -309,6 +309,12 @@ class Project:
         return (bool(mark) and entry.get("mark") == mark) or (self.elsewhere and entry.get("mark") == self._number)
 
     @property
+    def trusted_by_word(self) -> bool:
+        """Whether it is `trusted` because the user said so: a session that began in a folder that brought nothing
+        says nothing of its notebooks."""
+        return self.trusted and self._trust_entry.get("said") is True
+
+    @property
     def _number(self) -> str:
         """What tells a folder that may not be marked from another that came to its path: its inode."""
         try:
@@ -335,12 +341,13 @@ class Project:
             f"if you trust it, run %agent trust{then}"
         )
 
-    def trust(self) -> None:
+    def trust(self, *, said: bool = True) -> None:
         """Remember that this user trusts this very folder (see `ipyagent.trust`) and who owns it, in the user's
-        own directory; for this process alone where that cannot be written, see `home_line`. Raises AgentError."""
+        own directory; for this process alone where that cannot be written, see `home_line`. `said`: the user said so,
+        see `trusted_by_word`. Raises AgentError."""
         self._make_folders()
         if self.elsewhere:
-            self._keep_trust(self._number)
+            self._keep_trust(self._number, said)
             self.take_along()
             return
         entries = _read_object(self.user / TRUST).values()
@@ -350,12 +357,12 @@ class Project:
         except OSError as problem:
             told = f"cannot write in {self.sessions} ({problem.strerror}), so it cannot be trusted: fix its permissions"
             raise AgentError(told) from None
-        self._keep_trust(mark)
+        self._keep_trust(mark, said)
 
-    def _keep_trust(self, mark: str) -> None:
+    def _keep_trust(self, mark: str, said: bool) -> None:
         known = self._trust_entry.get("known", [])
         now = {"since": time.strftime("%Y-%m-%d"), "at": time.time(), "known": known}
-        self._note_trust({**now, "owner": self._owner, "mark": mark})
+        self._note_trust({**now, "owner": self._owner, "mark": mark, "said": said})
 
     @property
     def _trust_entry(self) -> dict[str, Any]:

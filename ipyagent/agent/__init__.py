@@ -22,7 +22,7 @@ from ipyagent.assembly.requests import (
     find,
     unresolved,
 )
-from ipyagent.assembly.sessions import Sessions
+from ipyagent.assembly.sessions import Sessions, which_notebook
 from ipyagent.assembly.settings_files import SettingsFiles
 from ipyagent.assembly.undoing import TurnUndone, undo_turn
 from ipyagent.assembly.wiring import endpoint_of, info_of, limit_of, model_of, state_of
@@ -31,7 +31,7 @@ from ipyagent.config import IPyAgent
 from ipyagent.context.notes import OWN as NOTES
 from ipyagent.context.notes import OWN_FILES as NOTES_FILES
 from ipyagent.context.reminders import standing
-from ipyagent.errors import AgentError, UsageError
+from ipyagent.errors import AgentError, TrustError, UsageError
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import CellOutput, ModelInfo, Surface, Tool, WindowState
@@ -322,11 +322,14 @@ class Agent:
             raise EOFError("no turn is running")
         return await self._running.ask_line(prompt)
 
-    def recorded(self, text: str, cell: str, *, again: bool = False) -> Recording | None:
+    def recorded(
+        self, text: str, cell: str, *, again: bool = False, headless: bool = False
+    ) -> Recording | None:
         """What a finished, unchanged cell did: from this notebook's session, each turn of an earlier kernel once; else
         from the saved notebook itself. None when the cell must be asked. `again`: also what this kernel did or has
-        replayed. What came with a notebook whose project is not trusted is not taken (a notice says so), except where
-        nobody watches and replay was asked for (`again`)."""
+        replayed; `headless`: nobody is there. Raises TrustError for what came with a notebook whose project the user
+        has not said to trust, unless nobody is there and the user's own settings ask for replay; UsageError where
+        notebooks say different things of the cell and no front-end tells which of them this is."""
         asked = clean(text)
         unknown = again and self.sessions.notebook is None
         session = self.sessions.take_up_asked(asked) if unknown else self.sessions.take_up(cell)
@@ -336,23 +339,31 @@ class Agent:
                 tuple(event for event in session.journal.read() if turn.first <= event.id <= turn.last), turn.first
             )
         known = self.sessions.knows(cell) if cell else not again
-        return None if known else self._saved(asked, cell, again=again)
+        return None if known else self._saved(asked, cell, again=again, headless=headless)
 
-    def _saved(self, asked: str, cell: str, *, again: bool) -> Recording | None:
+    def _saved(self, asked: str, cell: str, *, again: bool, headless: bool) -> Recording | None:
         """The recording of a cell in the notebook file, or in one beside it where no front-end tells which."""
         own = self.sessions.notebook
         files = [own] if own is not None else sorted(self.folder.glob("*.ipynb"))
-        found = [
-            each for path in files for each in recordings_in(path)
-            if each.request.text == asked and (not cell or each.request.cell == cell)
-        ]  # fmt: skip
+        held = {
+            path: [each for each in recordings_in(path)
+                   if each.request.text == asked and (not cell or each.request.cell == cell)]
+            for path in files
+        }  # fmt: skip
+        found = [each for there in held.values() for each in there]
+        if len({tuple(str(each.events[1:]) for each in there) for there in held.values() if there}) > 1:
+            raise UsageError(which_notebook([path.name for path, there in held.items() if there]))
         new = [each for each in found if (each.place, each.request.cell, asked) not in self._saved_shown]
         if not (new or (again and found)):
             return None
         recording = (new or found[-1:])[0]
-        if not again and not self.project.trusted and not self.settings.trust_all:
-            self.notices.append(f"this cell's recorded code is not run again: {self.project.untrusted_line()}")
-            return None
+        # Whoever wrote the notebook wrote the recording and the cell's flags too: neither is the user's consent.
+        wanted = headless and self.settings.rerun == "replay" and self.settings.from_outside("rerun")
+        if not (wanted or self.project.trusted_by_word or self.settings.trust_all):
+            raise TrustError(
+                "this cell's recorded code is not run again: it came with the notebook, and you have not said that "
+                f"you trust {self.project.root}; if you do, run %agent trust"
+            )
         self._saved_shown.add((recording.place, recording.request.cell, asked))
         return recording
 

@@ -234,7 +234,8 @@ class CellReplay:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(self._recording.ended.at))
         code = f", {self._ran} piece{'s' * (self._ran != 1)} of code ran again" if self._ran else ""
         old = "; the answer was written for the recorded numbers" if self._differ else ""
-        return f"Replayed, not asked again{code}; answered {when}{old}. To ask again: {AGAIN}"
+        place = f", as {self._recording.place.name} has it" if self._recording.place is not None else ""
+        return f"Replayed, not asked again{code}; answered {when}{place}{old}. To ask again: {AGAIN}"
 
     def _end(self, surface: Surface, status: Ending, message: str, seconds: float) -> None:
         surface.show(TurnEnded(status=status, message=message, seconds=round(seconds, 3), at=time.time()))

@@ -181,16 +181,25 @@ class Sessions:
 
     def take_up_asked(self, text: str) -> Session | None:
         """The current session; else the newest stored one in which `text` was asked: where no front-end tells which
-        notebook this is."""
+        notebook this is. Raises UsageError when it was asked in several that are there."""
         if self.current is None and not self._looked:
-            self._looked = True
+            asked: dict[Path, str] = {}
             for folder in list(self.project.session_folders())[:MOST_SEARCHED]:
-                if not folder.name.endswith(ASIDE) and self._asked_in(folder, text=text):
-                    try:
-                        return self._open(folder)
-                    except (TrustError, JournalError) as problem:
-                        self.told_trust = isinstance(problem, TrustError)
-                        self._notice(str(problem))
+                name = "" if folder.name.endswith(ASIDE) else _first(folder).notebook
+                name = name if name and (self.project.root / name).exists() else ""
+                known = asked and (not name or name in asked.values())
+                if not known and not folder.name.endswith(ASIDE) and self._asked_in(folder, text=text):
+                    asked[folder] = name
+            names = sorted(filter(None, asked.values()))
+            if len(names) > 1:
+                raise UsageError(which_notebook(names))
+            self._looked = True
+            for folder in asked:
+                try:
+                    return self._open(folder)
+                except (TrustError, JournalError) as problem:
+                    self.told_trust = isinstance(problem, TrustError)
+                    self._notice(str(problem))
         return self.current
 
     def fork(self, name: str = "", *, label: str = "") -> Session:
@@ -359,6 +368,14 @@ def _newest(standing: Sequence[TurnRecord], text: str, cell: str) -> list[TurnRe
     if not cell:
         found = [turn for turn in standing if not turn.cell and turn.text == text]
     return [turn for turn in found if turn.status == "finished"]
+
+
+def which_notebook(names: Sequence[str]) -> str:
+    """What to say when several notebooks have a cell and no front-end tells which of them asks."""
+    return (
+        f"{len(names)} notebooks here have this very cell ({', '.join(names[:SHOWN_NAMES])}), and nothing tells which "
+        "one runs now; set JPY_SESSION_NAME to its path before the kernel starts, or give the cell words of its own"
+    )
 
 
 def empty_line(folder: Path) -> str:

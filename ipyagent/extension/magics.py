@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from ipyagent.errors import AgentError, UsageError
+from ipyagent.errors import AgentError, TrustError, UsageError
 from ipyagent.extension import Extension
 from ipyagent.extension.cells import CellTransformer, literal
 from ipyagent.extension.options import CellOptions, one_line, parse
@@ -233,7 +233,18 @@ class Magics(Extension):
 
         agent, text, ident = self.agent_now, cell.rstrip("\n"), self._cell_id()
         way = self._way(chosen)
-        recording = agent.recorded(text, ident, again=way == "replay") if way != "always" else None
+        recording, why = None, "nothing is recorded for this cell as it is now"
+        headless = not (self.front.person or self.front.can_input)
+        try:
+            if way != "always":
+                recording = agent.recorded(text, ident, again=way == "replay", headless=headless)
+        except (TrustError, UsageError) as problem:
+            why = str(problem)
+            if chosen.replay or (way == "replay" and isinstance(problem, UsageError)):
+                self._show_notices(agent)
+                raise UsageError(f"{'--replay: ' if chosen.replay else ''}{why}") from None
+            if way != "replay":
+                agent.notices.append(why)
         if recording is None and chosen.replay:
             self._show_notices(agent)
             raise UsageError("--replay: nothing is recorded for this cell as it is now (it is new, was changed, or "
@@ -246,7 +257,7 @@ class Magics(Extension):
             if recording is not None:
                 return agent.prepare_replay(recording, _options(chosen), surface, cell=ident)
             if way == "replay":
-                agent.notices.append("nothing is recorded for this cell as it is now, so the model is asked")
+                agent.notices.append(f"{why}; the model is asked")
             self._offer_rollback(agent, chosen)
             return agent.prepare(text, _options(chosen), surface, cell=ident, own=own)
         finally:

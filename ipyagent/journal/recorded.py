@@ -4,6 +4,7 @@ again. The recording is made of the turn's own events, and holds nothing that th
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -119,15 +120,25 @@ def read_recording(metadata: Any) -> Recording | None:
     return Recording(events) if whole else None
 
 
-def recordings_in(path: Path) -> list[Recording]:
+def recordings_in(path: Path) -> tuple[Recording, ...]:
     """The recordings of a notebook file, in the order of its cells; each bears the id of the cell that holds it."""
     try:
-        if path.stat().st_size > MOST_NOTEBOOK:
-            return []
+        found = path.stat()
+    except OSError:
+        return ()
+    return _recordings(path, found.st_mtime_ns, found.st_size)
+
+
+@functools.lru_cache(maxsize=32)
+def _recordings(path: Path, changed: int, size: int) -> tuple[Recording, ...]:
+    """Those of the file as it was then: each of its cells asks for them."""
+    try:
+        if size > MOST_NOTEBOOK:
+            return ()
         cells = json.loads(path.read_bytes())["cells"]
-        return [found for cell in cells if (found := _of_cell(cell, path)) is not None]
+        return tuple(found for cell in cells if (found := _of_cell(cell, path)) is not None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return []  # no notebook, or one that is being written
+        return ()  # no notebook, or one that is being written
 
 
 def _of_cell(cell: Mapping[str, Any], path: Path) -> Recording | None:

@@ -194,7 +194,7 @@ def _folder(descriptor: int) -> str:
     except OSError:
         import fcntl
 
-        found: bytes = fcntl.fcntl(descriptor, fcntl.F_GETPATH, b"\0" * 1_024)  # type: ignore[attr-defined] # macOS
+        found: bytes = fcntl.fcntl(descriptor, fcntl.F_GETPATH, b"\0" * 1_024)  # type: ignore[attr-defined, unused-ignore] # macOS
         return os.fsdecode(found.rstrip(b"\0"))
 
 

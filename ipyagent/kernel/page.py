@@ -42,9 +42,18 @@ class Page:
     at: float
 
     def shows(self, notebook: Path) -> bool:
-        """Whether it is the page of this file."""
-        parts = tuple(part for part in self.path.split("/") if part)
+        """Whether it is the page of this file, as far as its path tells."""
+        parts = self._parts
         return bool(parts) and notebook.parts[-len(parts) :] == parts
+
+    @property
+    def depth(self) -> int:
+        """How many names its path has."""
+        return len(self._parts)
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        return tuple(part for part in self.path.split("/") if part)
 
 
 class Unanswered(Exception):
@@ -104,10 +113,11 @@ class PageLink:
         self._context.copy().run(call)
 
     def page_of(self, notebook: Path | None) -> Page | None:
-        """The page that shows this notebook, of several the one that was last in front."""
+        """The page that shows this notebook, of several the one that was last in front. A path says more the longer it
+        is: the page of `analysis.ipynb` is none of `old/analysis.ipynb` where that stands open too."""
         with self._lock:
             found = [page for page in self._pages.values() if notebook is not None and page.shows(notebook)]
-        return max(found, key=lambda page: page.at, default=None)
+        return max(found, key=lambda page: (page.depth, page.at), default=None)
 
     async def ask(self, page: Page, kind: str, seconds: float = PATIENCE, **more: Any) -> dict[str, Any]:
         """One question to a page, and its answer. Raises Unanswered; the page is then taken for closed."""

@@ -37,3 +37,14 @@ def test_a_page_that_does_not_take_an_edit_in_time_is_closed_and_never_told_to_m
     cell = kernel.run(code)
     assert cell.value == [False, True]
     assert not cell.errors
+
+
+def test_of_pages_whose_paths_fit_the_one_with_the_longest_is_meant(kernel: Kernel) -> None:
+    said = [("p", "analysis.ipynb"), ("q", "old/analysis.ipynb"), ("r", "old/analysis.ipynb"), ("s", "analysis.ipynb")]
+    hellos = [{"kind": "hello", "page": page, "seq": 1, "path": path} for page, path in said]
+    code = LINK + (
+        f"for each in {hellos!r}: link.hear(each)\n"
+        "found = [link.page_of(Path('/home/ada') / each).ident for each in ('old/analysis.ipynb', 'analysis.ipynb')]\n"
+        "import json; print('VALUE', json.dumps(found))\nlink.close()"
+    )
+    assert kernel.run(code).value == ["r", "s"]

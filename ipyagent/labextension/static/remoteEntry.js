@@ -290,14 +290,17 @@
           head.append(element("span", "ipyagent-diff-title", string(part.change.title)));
           if (part.verdict) head.append(element("em", "", part.verdict === "accept" ? "accepted" : "rejected"));
           else {
-            head.append(button("Accept", () => decide([part], "accept"), "ipyagent-button ipyagent-accept"));
+            if (!part.change.cut) head.append(button("Accept", () => decide([part], "accept"), "ipyagent-button ipyagent-accept"));
             head.append(button("Reject", () => decide([part], "reject"), "ipyagent-button ipyagent-reject"));
           }
           const open = parts.filter((one) => !one.verdict).length;
           if (number === parts.findIndex((one) => !one.verdict) && open > 1) {
-            head.append(button(`Accept all ${open}`, () => decide(parts, "accept"), "ipyagent-button ipyagent-accept-all"));
+            if (!parts.some((one) => one.change.cut))
+              head.append(button(`Accept all ${open}`, () => decide(parts, "accept"), "ipyagent-button ipyagent-accept-all"));
             head.append(button("Reject all", () => decide(parts, "reject"), "ipyagent-button ipyagent-reject-all"));
           }
+          if (part.change.cut && !part.verdict)
+            head.append(element("span", "ipyagent-diff-cut", "Too long to accept here: the card in the panel shows all."));
           const text = element("pre", "ipyagent-diff-text");
           text.tabIndex = 0;
           for (const row of string(part.change.diff).split("\n")) {
@@ -408,9 +411,12 @@
     // ------------------------------------------------------------ requests about a cell
 
     // A `%%agent` cell below, which runs at once or waits for words.
-    request(cell, text, run) {
-      const shared = this.shared;
-      const at = this.notebook.widgets.indexOf(cell) + 1;
+    // Nothing once its cell or its page is gone, and it runs in this notebook, whichever is in front by now.
+    async request(cell, text, run) {
+      const { NotebookActions } = await use("@jupyterlab/notebook");
+      const shared = this.panel.isDisposed ? null : this.shared;
+      const at = shared ? this.notebook.widgets.indexOf(cell) + 1 : 0;
+      if (at < 1) return null;
       const source = text.startsWith("%") ? text : `%%agent\n${text}`;
       if (shared.cells[at]?.getSource() !== source) {
         const metadata = { trusted: true };
@@ -419,7 +425,7 @@
       this.notebook.deselectAll();
       this.notebook.activeCellIndex = at;
       this.decorate();
-      if (run) return this.app.commands.execute("notebook:run-cell");
+      if (run) return NotebookActions.run(this.notebook, this.panel.sessionContext);
       this.notebook.mode = "edit";
       const made = this.notebook.widgets[at];
       const lines = source.split("\n");
@@ -495,6 +501,7 @@
   border-left: 3px solid var(--jp-brand-color1); border-radius: 3px; background: var(--jp-layout-color1); color: var(--jp-ui-font-color1);
   font-family: var(--jp-ui-font-family); font-size: 13px; }
 .ipyagent-diff-head { display: flex; flex-wrap: wrap; gap: 6px; align-items: center; padding: 4px 8px; }
+.ipyagent-diff-cut { color: var(--jp-ui-font-color2); }
 .ipyagent-diff-title { flex: 1 1 160px; overflow-wrap: anywhere; }
 .ipyagent-accept, .ipyagent-accept-all { border-color: var(--jp-brand-color1); }
 .ipyagent-diff-text { margin: 0; padding: 4px 0; max-height: 320px; overflow: auto; font-family: var(--jp-code-font-family);

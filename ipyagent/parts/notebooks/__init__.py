@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from ipyagent.escape import exact, exact_line
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, TurnEnded, UsageReported
 from ipyagent.journal.protocols import Tool
 from ipyagent.kernel.page import OpenNotebook, PageLink, link_of
@@ -55,8 +56,8 @@ class _Proposals:
 
     def __init__(self, session: Session, link: PageLink, opened: OpenNotebook) -> None:
         self._session, self._link, self._opened = session, link, opened
-        self._asked: dict[str, tuple[str, int]] = {}
-        """By call: the question's digest and how many changes it has."""
+        self._asked: dict[str, tuple[str, int, frozenset[int]]] = {}
+        """By call: the question's digest, how many changes it has, and which the page does not show whole."""
 
     def take(self, event: Event) -> None:
         """An event of the session, on the agent thread."""
@@ -65,8 +66,9 @@ class _Proposals:
                 planned, self._opened.planned = self._opened.planned, None
                 if planned is not None:
                     page, changes = planned
-                    self._asked[event.call] = (event.digest, len(changes))
-                    shown = [{key: change.get(key) for key in ("cell", "after", "title", "diff")} for change in changes]
+                    shown = [_shown(change) for change in changes]
+                    cut = frozenset(number for number, change in enumerate(shown) if change["cut"])
+                    self._asked[event.call] = (event.digest, len(changes), cut)
                     told = {"call": event.call, "digest": event.digest, "changes": shown}
                     self._link.send({"kind": "propose", "page": page, **told})
             case PermissionAnswered() if self._asked.pop(event.call, None) is not None:
@@ -79,14 +81,21 @@ class _Proposals:
     def hear(self, data: dict[str, Any]) -> None:
         """The user has decided on each change, on any thread."""
         call = str(data.get("call"))
-        digest, count = self._asked.get(call, ("", 0))
+        digest, count, cut = self._asked.get(call, ("", 0, frozenset()))
         rejected, click = data.get("rejected"), getattr(self._session.surface, "click", None)
         if data.get("kind") != "answer" or not digest or data.get("digest") != digest or click is None:
             return
         numbers = frozenset(each for each in rejected if each in range(count)) if isinstance(rejected, list) else None
-        if numbers is None:
+        if numbers is None or cut - numbers:  # nobody accepts what was not all to be seen
             return
         if len(numbers) < count:
             self._opened.rejected[call] = numbers
         answer = "deny" if len(numbers) == count else "once"
         click({"kind": "answer", "call": call, "digest": digest, "answer": answer, "reason": ""})
+
+
+def _shown(change: Mapping[str, Any]) -> dict[str, Any]:
+    """A change as the page shows it, spelled out as on the card in the panel: what is pressed there is consent."""
+    named = {key: change.get(key) for key in ("cell", "after")}
+    words = {"title": exact_line(str(change.get("title", ""))), "diff": exact(str(change.get("diff", "")))}
+    return {**named, **words, "cut": bool(change.get("cut"))}

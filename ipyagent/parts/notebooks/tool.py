@@ -117,7 +117,7 @@ RELOAD = {
 }
 KINDS = ("code", "markdown", "raw")
 _DIFF = 20_000
-"""Characters of a diff that are shown at most of each cell."""
+"""Characters of a diff that the page shows at most of each cell; the question has all of it."""
 
 
 @dataclass(frozen=True)
@@ -271,17 +271,21 @@ def _changes(asked: EditArguments, before: Notebook, after: Notebook, ident: str
             yield {"action": "move", "cell": ident, "after": above, "title": "Move this cell", "diff": rows}
         else:
             made = {"id": cell.ident, "cell_type": cell.kind, "source": cell.source, "after": above}
-            yield {"action": "insert", **made, "title": f"New {cell.kind} cell", "diff": _rows("", cell.source)}
+            yield {"action": "insert", **made, "title": f"New {cell.kind} cell", **_rows("", cell.source)}
     if asked.action in ("replace", "delete"):
         old = before.find(ident).source
         new = after.find(ident).source if asked.action == "replace" else ""
         title = "Edit this cell" if asked.action == "replace" else "Delete this cell"
         made = {"action": asked.action, "cell": ident, "base": old, "source": new}
-        yield {**made, "title": title, "diff": _rows(old, new)}
+        yield {**made, "title": title, **_rows(old, new)}
 
 
-def _rows(before: str, after: str) -> str:
-    return _diff(before, after, "").strip("\n")
+def _rows(before: str, after: str) -> dict[str, Any]:
+    """The diff for the page; `cut` when it is not all of it."""
+    text = _diff(before, after, "").strip("\n")
+    if len(text) <= _DIFF:
+        return {"diff": text, "cut": False}
+    return {"diff": f"{text[:_DIFF]}\n… {len(text) - _DIFF:,} more characters", "cut": True}
 
 
 def _left(changes: tuple[dict[str, Any], ...], rejected: frozenset[int]) -> list[dict[str, Any]]:
@@ -294,7 +298,7 @@ def _left(changes: tuple[dict[str, Any], ...], rejected: frozenset[int]) -> list
         if number in rejected:
             instead[str(change.get("id"))] = str(after)
         else:
-            sent = {key: value for key, value in change.items() if key not in ("title", "diff")}
+            sent = {key: value for key, value in change.items() if key not in ("title", "diff", "cut")}
             left.append(sent if after is None else {**sent, "after": after})
     return left
 
@@ -416,10 +420,9 @@ def _place(asked: EditArguments, notebook: Notebook) -> tuple[int, str]:
 
 
 def _diff(before: str, after: str, name: str) -> str:
-    lines = unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="", n=3)
+    old, new = (text.removesuffix("\n").split("\n") if text else [] for text in (before, after))
+    lines = unified_diff(old, new, name, name, lineterm="", n=3)  # other ends of lines stay, to be spelled out
     text = "\n".join(list(lines)[2:])
-    if len(text) > _DIFF:
-        text = f"{text[:_DIFF]}\n… {len(text) - _DIFF:,} more characters"
     return f"{name}\n{text}\n"
 
 

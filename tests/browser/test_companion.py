@@ -227,6 +227,30 @@ def test_fix_asks_with_the_cell_and_its_error(product: Product, shots: Path) -> 
         page.shut_down()
 
 
+def test_a_request_runs_in_its_own_notebook_whichever_is_in_front_by_then(product: Product, shots: Path) -> None:
+    only_lab(product)
+    write_notebook(product.root, "aside.ipynb", ["open('ran_aside', 'w').close()"])
+    with Page(product.jupyter, shots, width=1400) as page:
+        opened(product, page, "asks.ipynb", [SETUP, "y = 1"])
+        page.run(1)
+        page.command("docmanager:open", {"path": "aside.ipynb"})
+        page.page.wait_for_function(f"() => {{ {PANEL} return p.context.path === 'aside.ipynb' }}")
+        page.command("docmanager:open", {"path": "asks.ipynb"})
+        page.page.wait_for_function(f"() => {{ {PANEL} return p.context.path === 'asks.ipynb' }}")
+        select(page, 1)
+        product.script(text("It is one."))
+        page.page.evaluate(
+            f"() => {{ {PANEL} app.commands.execute('ipyagent:explain');"
+            " for (const w of app.shell.widgets('main'))"
+            " if (w.context?.path === 'aside.ipynb') app.shell.activateById(w.id); }"
+        )
+        until(lambda: product.model.messages and "Explain @cell:" in asked(product), "the request")
+        page.command("docmanager:open", {"path": "asks.ipynb"})
+        page.wait_done(2)
+        assert not (product.root / "ran_aside").exists()
+        page.shut_down()
+
+
 def test_keys_menus_and_the_palette_ask_about_a_cell(product: Product, shots: Path) -> None:
     only_lab(product)
     with Page(product.jupyter, shots) as page:

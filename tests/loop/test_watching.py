@@ -11,6 +11,7 @@ import sqlite3
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -518,7 +519,10 @@ def test_tasks_that_outlive_the_run_are_watched_and_threads_have_backups(room: A
     assert desk.contents() == RAW
 
 
-def test_the_users_own_cells_are_not_watched(room: Any, listener: Listener) -> None:
+def test_the_users_own_cells_are_not_watched(
+    room: Any, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_left", weakref.WeakKeyDictionary())  # threads that other tests left
     desk = room()
     desk.run("x = 1")
     (desk.folder / "raw.csv").write_text("mine")

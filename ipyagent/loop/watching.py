@@ -16,6 +16,7 @@ import stat
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
@@ -49,6 +50,8 @@ _OPEN_ENDED = frozenset(
 """Programs that do whatever their arguments say: each command line is asked about by itself."""
 _SOCKETS = ("docker", "podman", "containerd", "crio", "buildkit", "ssh-", "gpg-agent", "dbus", "bus", "libvirt")
 """What the names of sockets begin with behind which programs act for others."""
+KNOWN_FOR = 60.0
+"""Seconds for which an address is taken for its host's; a host is looked up anew at most so often."""
 ALL_COPIES = 4
 """A run's copies together may have so many times the size of one."""
 
@@ -71,8 +74,10 @@ class CodeWatch:
         self._session = session
         self._allowed: set[str] = set()
         self._denied: dict[str, tuple[int, str]] = {}
-        self._addresses: dict[str, str] = {}
-        """By an address the host that was allowed."""
+        self._addresses: dict[str, tuple[str, float]] = {}
+        """By an address the host that was allowed, and when it was found."""
+        self._looked_up: dict[str, float] = {}
+        """By an allowed host when its addresses were last asked for because one was not known."""
         self.made: dict[str, tuple[int, ...]] = {}
         """Files that earlier runs made, as they left them: the code's own while they are so."""
         self.told: set[str] = set()
@@ -143,14 +148,20 @@ class CodeWatch:
             import _socket  # whatever the code has made of `socket.getaddrinfo`
 
             for found in _socket.getaddrinfo(host, None):
-                self._addresses[str(found[4][0]).partition("%")[0]] = host
+                self._addresses[str(found[4][0]).partition("%")[0]] = (host, time.monotonic())
 
     def host_of(self, address: str) -> str:
         """The allowed host of an address; "" when there is none."""
-        if address not in self._addresses:
-            for host in {*self._addresses.values()}:  # its addresses may have changed
+        now = time.monotonic()
+        host, found = self._addresses.get(address, ("", 0.0))
+        if host and now - found < KNOWN_FOR:
+            return host
+        for host in {host for host, _ in self._addresses.values()}:  # its addresses may have changed
+            if now - self._looked_up.get(host, -KNOWN_FOR) >= KNOWN_FOR:
+                self._looked_up[host] = now
                 self.resolved(host)
-        return self._addresses.get(address, "")
+        host, found = self._addresses.get(address, ("", 0.0))
+        return host if host and time.monotonic() - found < KNOWN_FOR else ""
 
 
 def _refusal(question: Question, answer: PermissionAnswer | None) -> str:

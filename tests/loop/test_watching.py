@@ -11,6 +11,7 @@ import sqlite3
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from ipyagent.assembly.requests import NullSurface, Options
 from ipyagent.journal.events import FileChanged, LayerFailed, PermissionAsked
 from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.kernel import audit
-from ipyagent.loop.watching import _is_scratch
+from ipyagent.loop.watching import CodeWatch, _is_scratch
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -518,7 +519,10 @@ def test_tasks_that_outlive_the_run_are_watched_and_threads_have_backups(room: A
     assert desk.contents() == RAW
 
 
-def test_the_users_own_cells_are_not_watched(room: Any, listener: Listener) -> None:
+def test_the_users_own_cells_are_not_watched(
+    room: Any, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_left", weakref.WeakKeyDictionary())  # threads that other tests left
     desk = room()
     desk.run("x = 1")
     (desk.folder / "raw.csv").write_text("mine")
@@ -663,3 +667,18 @@ def test_a_program_that_only_looks_is_known_by_its_place(room: Any) -> None:
     for code in ("(['./uname'])", "(['uname'], env={'PATH': '.'})"):
         assert "did not allow this code to run uname" in desk.run(f"import subprocess\nvars(subprocess)['run']{code}")
     assert not (desk.folder / "ran").exists()
+
+
+def test_the_addresses_of_a_host_are_looked_up_at_most_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    import _socket
+
+    asked, now, found = [], [1_000.0], ["192.0.2.1"]
+    monkeypatch.setattr(_socket, "getaddrinfo", lambda host, _: asked.append(host) or [(0, 0, 0, "", (found[0], 0))])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    watch: Any = CodeWatch(None)  # type: ignore[arg-type]
+    watch.resolved("a.example")
+    assert [watch.host_of(f"192.0.2.{n}") for n in (1, 2, 3)] == ["a.example", "", ""]
+    assert len(asked) == 2
+    now[0], found[0] = 1_061.0, "192.0.2.2"
+    assert [watch.host_of(f"192.0.2.{n}") for n in (2, 1)] == ["a.example", ""]
+    assert len(asked) == 3

@@ -44,7 +44,7 @@ class Place:
              "--simple-prompt", str(script)],
             cwd=self.project, env=kept, capture_output=True, timeout=200, check=False,
         )  # fmt: skip
-        return (done.stdout + done.stderr).decode("utf-8", "replace")
+        return " ".join((done.stdout + done.stderr).decode("utf-8", "replace").split())  # lines wrap at a width
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_a_path_may_be_anything_that_a_path_can_be(tmp_path: Path, name: str) ->
 def test_sixty_four_open_files_are_enough(place: Place) -> None:
     few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
     said = place.run(few + WORDS + ASK * 3 + "%agent doctor\n")
-    assert said.count("glob  1 file\n") == 4
+    assert said.count("glob 1 file") == 4
     assert "Traceback" not in said
     assert "Everything is set up" in said
 
@@ -232,8 +232,8 @@ def test_a_disk_that_gets_full_ends_the_turn_with_one_line_and_the_session_goes_
     assert "TurnFailed cannot write " in full
     assert "No space left on device; free some space or move the project, then run again" in full
     assert f"no space is left for {place.project}/.ipyagent" in full
-    assert "✓ glob  " in room
+    assert "✓ glob " in room
     assert "Traceback" not in said
     again = place.run("%load_ext ipyagent\n%agent resume\n" + ASK)
     assert "resumed session" in again
-    assert "✓ glob  " in again
+    assert "✓ glob " in again

@@ -24,7 +24,7 @@ ASKED = "%%agent\ndo what comes next"
 ASKED_FIRST = "%%agent --mode ask\ndo what comes next"
 AFTER = "%%agent\nand now?"
 CHECK = 'print("NEVER" in globals(), open("never.txt").read() if __import__("os").path.exists("never.txt") else "none")'
-CELLS = ["%load_ext ipyagent", ASKED, ASKED_FIRST, AFTER, CHECK]
+CELLS = ["%load_ext ipyagent\n%agent allow python(program:*)", ASKED, ASKED_FIRST, AFTER, CHECK]
 STOPPED_CELL, ASKING_CELL, AFTER_CELL, CHECK_CELL = 1, 2, 3, 4
 
 

@@ -239,10 +239,10 @@ class Magics(Extension):
             if way != "always":
                 recording = agent.recorded(text, ident, again=way == "replay", headless=headless)
         except (TrustError, UsageError) as problem:
-            why = str(problem)
             if chosen.replay or (way == "replay" and isinstance(problem, UsageError)):
                 self._show_notices(agent)
-                raise UsageError(f"{'--replay: ' if chosen.replay else ''}{why}") from None
+                raise
+            why = str(problem)
             if way != "replay":
                 agent.notices.append(why)
         if recording is None and chosen.replay:

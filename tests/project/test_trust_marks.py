@@ -114,7 +114,7 @@ def test_only_the_user_can_read_the_mark_and_the_users_folder_keeps_no_copy(own:
     assert (own.sessions / MARK).stat().st_mode & 0o077 == 0
     kept = (own.user / "trust.json").read_text()
     assert (own.sessions / MARK).read_text() not in kept
-    assert set(json.loads(kept)[str(own.root)]) == {"since", "at", "known", "owner", "mark"}
+    assert set(json.loads(kept)[str(own.root)]) == {"since", "at", "known", "owner", "mark", "said"}
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")

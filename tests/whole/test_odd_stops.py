@@ -186,7 +186,8 @@ def test_an_interrupted_resume_of_a_large_session_can_be_said_again(tmp_path: Pa
                 stopped += 1
             assert stopped
             assert transcript.read_bytes().startswith(before)
-            shown = kernel.run("%agent resume").streams
+            cell = kernel.run("%agent resume")
+            shown = cell.streams + " ".join(str(each.get("text/plain")) for each in cell.data)
             assert "60 turns" in shown or "already in session" in shown
             server.script(text("all is well"))
             cell = kernel.run("%%agent\nand now?")

@@ -180,7 +180,7 @@ def test_a_notebook_takes_its_session_up_and_shows_stored_answers_until_somethin
         shown = ask_as(place.kernel, "c1", "%%agent\nfirst")
         assert "resumed session" in shown["stream"]
         assert "first answer" in shown["text/plain"]
-        assert "--rerun" in shown["stream"]
+        assert "--rerun" in shown["text/plain"]
         assert "second answer" in ask_as(place.kernel, "c2", "%%agent\nsecond")["text/plain"]
         assert len(server.messages) == asked
         server.script(text("newer answer"), text("again first"))

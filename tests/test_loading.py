@@ -424,7 +424,7 @@ def test_config_shows_sets_and_refuses(used: Room) -> None:
     used.ok("%load_ext ipyagent")
     shown = used.ok("%config IPyAgent").streams
     assert "IPyAgent.max_turns=<Int>" in shown
-    assert "Permissions: ask, auto" in shown
+    assert "Permissions: ask (before all code" in shown
     used.ok("%config IPyAgent.mode = 'read_only'")
     assert used.ok("%agent mode").streams.startswith("mode read_only")
     assert used.ok("%config IPyAgent.max_turns").data == [{"text/plain": "50"}]

@@ -59,6 +59,7 @@ _LOOSE = (
     (re.compile(r"\[took [^\]]*\]"), ""),
     (re.compile(r"data:image/[^\"')]+"), "picture"),
     (re.compile(r"\S*ipyagent-(?:lesson|quickstart)[\w-]*"), "folder"),
+    (re.compile(r"\S*ipykernel\\?_\S*"), "cell"),  # the file that stands for it in a traceback
     (re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{4}\b|(?<=[\w\\])-[0-9a-f]{4}\b"), " #"),
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{6,}\b"), "#"),
     (re.compile(r"\d(?:[\d,.:-]*\d)?"), "#"),

@@ -159,12 +159,13 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
     watch = _watch.get() or _of_thread()
     if watch is None or watch is _UNSEEN:
         return
+    if event == "open" and len(args) == 3 and type(flags := args[2]) is int and not flags & _WRITING:
+        # a read, the most frequent of all: nothing here can raise
+        if ((kind := type(path := args[0])) is str or kind is bytes) and len(opened := watch.opened) < MOST_READ:
+            opened.add(path)
+        return
     token = _watch.set(_UNSEEN)
     try:
-        if event == "open" and not (args[2] or 0) & _WRITING:
-            if isinstance(args[0], (str, bytes)) and len(opened := watch.opened) < MOST_READ:
-                opened.add(args[0])
-            return
         _TOLD[event](watch, *args)
     except Refused as refused:
         raise PermissionError(str(refused)) from None
@@ -198,9 +199,11 @@ def _folder(descriptor: int) -> str:
         return os.fsdecode(found.rstrip(b"\0"))
 
 
-def _open(watch: Watch, path: Any, mode: Any, flags: int) -> None:
+def _open(watch: Watch, path: Any, mode: Any, flags: Any) -> None:
     """To write; what is opened to read is remembered before."""
-    new = os.O_CREAT | os.O_EXCL
+    new, flags = os.O_CREAT | os.O_EXCL, flags or 0
+    if not flags & _WRITING:
+        return
     name = _path(path)
     if name and (flags & new != new or not os.path.lexists(name)):  # else it fails
         watch.changes(name, "append" if flags & os.O_APPEND and not flags & os.O_TRUNC else "write")

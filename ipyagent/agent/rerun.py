@@ -61,6 +61,11 @@ class CellReplay:
             event.call: event.handle for event in recording.events if isinstance(event, ResultStored) and event.handle
         }
         self._files = {event.call: event for event in recording.events if isinstance(event, FileChanged)}
+        undone = session.history.files.undone if recording.place is None else frozenset()
+        changes = [event for event in recording.events if isinstance(event, FileChanged)]
+        self._undone = {event.call: event.path for event in changes if event.id in undone}
+        """By the call, a file whose change the user has taken back: what made it is not done again."""
+        self._changed: dict[str, None] = {}
         self._new: dict[str, ToolReturned] = {}
         self._made: set[str] = set()
         self._ran = 0
@@ -128,6 +133,7 @@ class CellReplay:
         def record(event: Event) -> Event:
             if isinstance(event, FileChanged):  # so that undo knows it
                 self._session.record(event)
+                self._changed[event.path] = None
             return own.record(event)
 
         own.show_phase("replaying")
@@ -153,7 +159,10 @@ class CellReplay:
             if block.get("type") != "tool_use" or call not in self._returned:
                 continue
             called = self._called.get(call)
-            if called is None or called.name not in own.tools or self._stands(called, own.tools, workspace):
+            if called is not None and call in self._undone:
+                self._left.append(f"{called.name} (you have undone its change of {self._undone[call]})")
+                self._as_recorded(own, call)
+            elif called is None or called.name not in own.tools or self._stands(called, own.tools, workspace):
                 self._as_recorded(own, call)
             elif failed := await self._again(own, called, workspace):
                 return failed
@@ -201,7 +210,8 @@ class CellReplay:
         if new.is_error and not old.is_error:
             if called.name == CODE:
                 last = said.rpartition("\n")[2][:200]
-                return f"code that ran when it was recorded fails now, and what followed was not run: {last}"
+                hint = "; run the cells that it needs first" if last.startswith("NameError") else ""
+                return f"code that ran when it was recorded fails now, and what followed was not run: {last}{hint}"
             self._left.append(f"{called.name} ({said.splitlines()[0][:120] if said else 'failed'})")
             return ""
         if called.name == CODE and (moved := differences(old, new)):
@@ -233,6 +243,9 @@ class CellReplay:
     def _words(self) -> str:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(self._recording.ended.at))
         code = f", {self._ran} piece{'s' * (self._ran != 1)} of code ran again" if self._ran else ""
+        names = list(self._changed)
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        code += f", changed {', '.join(names[:3])}{more} (%agent undo)" if names else ""
         old = "; the answer was written for the recorded numbers" if self._differ else ""
         place = f", as {self._recording.place.name} has it" if self._recording.place is not None else ""
         return f"Replayed, not asked again{code}; answered {when}{place}{old}. To ask again: {AGAIN}"

@@ -509,6 +509,8 @@ class FileChanges:
         self._turn = 0
         self._by_turn: dict[int, list[FileChanged]] = {}
         self._left: list[FileChanged] = []
+        self.undone: set[int] = set()
+        """Ids of the changes that the user has taken back."""
 
     def __repr__(self) -> str:
         return f"<FileChanges of {len(self._by_turn)} turns>"
@@ -526,6 +528,7 @@ class FileChanges:
                 undone = [turn for turn, changes in self._by_turn.items() if event.since <= changes[0].id <= upto]
                 for turn in undone:
                     self._left += self._by_turn.pop(turn)
+                self.undone |= {change.id for change in self._left if change.path in event.paths}
                 self._left = sorted(
                     (change for change in self._left if change.path not in event.paths), key=lambda each: each.id
                 )

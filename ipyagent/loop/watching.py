@@ -104,9 +104,8 @@ class CodeWatch:
         with self._asking:  # one question at a time, also from several threads
             if self.allowed(question.key):
                 return
-            turn, why = self._denied.get(question.key, (-1, ""))
-            if turn == len(session.history.turns):
-                raise Refused(why)
+            if self.denied(question.key):
+                raise Refused(self._denied[question.key][1])
             answer = self._answer(question, wait, call)
             if answer is not None and answer.answer != "deny":
                 self._allowed.add(question.key)
@@ -114,6 +113,10 @@ class CodeWatch:
             why = _refusal(question, answer)
             self._denied[question.key] = (len(session.history.turns), why)
             raise Refused(why)
+
+    def denied(self, key: str) -> bool:
+        """Whether it was refused in this turn."""
+        return self._denied.get(key, (-1, ""))[0] == len(self._session.history.turns)
 
     def _answer(self, question: Question, wait: Waiting, call: str) -> PermissionAnswer | None:
         session = self._session
@@ -166,8 +169,9 @@ class CodeWatch:
 
 def _refusal(question: Question, answer: PermissionAnswer | None) -> str:
     if answer is None:
+        why = f" ({question.danger})" if question.danger else ""
         return (
-            f"the user is asked before code may {question.deed}, and nobody can be asked here; to let it: "
+            f"the user is asked before code may {question.deed}{why}, and nobody can be asked here; to let it: "
             f"%agent allow {_rule(question.key)}"
         )
     reason = f" Reason: {answer.reason.rstrip('.')}." if answer.reason else ""
@@ -332,7 +336,10 @@ class RunWatch:
                 what = f"{name} is the next one; the copies of this run have {_mb(self._size)}"
             self._ask(key, deed, f"{what}: more than is copied (IPyAgent.backup_mb), so undo cannot bring it back",
                       "undo cannot bring it back")  # fmt: skip
-        elif self._asks and how in ("write", "remove", "replace") and self._was_read(target):
+        elif (
+            self._asks and how in ("write", "remove", "replace")
+            and (self._was_read(target) or self._watch.denied(f"write:{name}"))  # nor in a call of its own
+        ):  # fmt: skip
             self._ask(f"write:{name}", f"{_DEEDS[how]} {name}",
                       f"{name} ({_size(state)}) was read by the same code; a copy is kept for %agent undo",
                       "it changes what it has read")  # fmt: skip

@@ -454,6 +454,18 @@ def test_a_file_that_the_code_read_is_asked_about_once_and_stays_when_refused(ro
     assert titles(desk) == ["Let this code overwrite raw.txt?"]
 
 
+def test_what_was_refused_is_refused_in_the_next_call_too(room: Any) -> None:
+    desk = room()
+    desk.person.no = ("overwrite",)
+    desk.server.script(
+        tool("python", {"code": "t = open('raw.txt').read()\nopen('raw.txt', 'w').write(t)"}, id="one"),
+        tool("python", {"code": "open('raw.txt', 'w').write('x')"}, id="two"), text("done"),
+    )  # fmt: skip
+    desk.agent.prepare("go", Options(), desk.person).run_blocking()
+    assert desk.contents() == RAW
+    assert titles(desk) == ["Let this code overwrite raw.txt?"]
+
+
 def test_a_file_that_is_too_large_for_a_copy_is_asked_about_and_said(room: Any) -> None:
     desk = room(backup_mb=0)
     desk.person.no = ("change",)

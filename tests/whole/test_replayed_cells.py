@@ -203,6 +203,30 @@ def test_files_are_written_again_only_as_the_mode_allows(tmp_path: Path) -> None
         assert len(server.messages) == 3
 
 
+def test_what_the_user_has_undone_is_not_done_again(tmp_path: Path) -> None:
+    notebook = tmp_path / "project" / "sales.ipynb"
+    with PracticeServer() as server, room(tmp_path, server=server, JPY_SESSION_NAME=str(notebook)) as place:
+        for name in ("sales.csv", "other.csv"):
+            (place.folder / name).write_text(CSV)
+        place.ok("%load_ext ipyagent\n%agent mode auto")
+        for cell, name in (("c1", "sales.csv"), ("c2", "other.csv")):
+            server.script(*replies(f"x = open('{name}', 'w').write('city\\n')", "shortened"))
+            ask_as(place.kernel, cell, body(cell))
+            if cell == "c1":
+                place.ok("%agent undo")
+        (place.folder / "other.csv").write_text(CSV)
+        assert (place.folder / "sales.csv").read_text() == CSV
+        place.restart()
+        place.ok("%load_ext ipyagent\n%agent mode auto")
+        shown = ask_as(place.kernel, "c1", body("c1"))["text/plain"]
+        assert "Not repeated: python (you have undone its change of sales.csv)" in shown
+        assert (place.folder / "sales.csv").read_text() == CSV
+        shown = ask_as(place.kernel, "c2", body("c2"))["text/plain"]
+        assert "1 piece of code ran again, changed other.csv (%agent undo)" in shown
+        assert (place.folder / "other.csv").read_text() == "city\n"
+        assert len(server.messages) == 4
+
+
 # ------------------------------------------------------------------ without a person, and shared
 
 

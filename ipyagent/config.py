@@ -60,7 +60,8 @@ class IPyAgent(Configurable):
     mode = Enum(
         MODES, "ask",
         help="Permissions: ask (before all code and changes), auto (most code runs; asks before anything destructive, "
-        "and before code reaches a new host, starts a program or changes what undo could not restore) or read_only.",
+        "and before Python code reaches a new host, starts a program or changes what undo could not restore) or "
+        "read_only.",
     ).tag(config=True)  # fmt: skip
     server_tools: List[Any] = List(
         help="Tools that the provider runs: web_search ($10 for 1,000 searches) and web_fetch, by name or as "

@@ -195,7 +195,8 @@ def _mode(extension: Extension, rest: str) -> str:
         extension.settings.mode = rest
     told = {
         "ask": "you are asked before code runs or files change",
-        "auto": "in this kernel most code runs unasked; you are asked before what destroys, a new host or a program",
+        "auto": "in this kernel most code runs unasked; you are asked before anything destructive, and before Python "
+        "code reaches a new host or starts a program",
         "read_only": "reading only: no Python, no writes, only commands known to change nothing",
     }
     return f"mode {extension.settings.mode}: {told[extension.settings.mode]}"

@@ -240,7 +240,7 @@ def saved(place: Room, sources: list[str], name: str = "sales.ipynb") -> Path:
 def executed(place: Room, path: Path, **environ: str) -> Any:
     """Run a notebook file as `jupyter execute` does, and save it."""
     made = nbformat.read(path, as_version=4)
-    env = {**os.environ, **place.environ, **environ, "PYTHONPATH": os.environ["PYTHONPATH"]}
+    env = {**os.environ, **place.environ, **environ, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     for name in [name for name, value in env.items() if not value]:
         del env[name]
     client = NotebookClient(made, timeout=120, kernel_name="python3", resources={"metadata": {"path": place.folder}})

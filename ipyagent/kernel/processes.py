@@ -291,7 +291,9 @@ class ChildProcessTracker:
 
     def _is_stranger(self) -> bool:
         # an ident may be given to a new thread; `threading.current_thread()` would make an object for any thread
-        return threading._active.get(threading.get_ident()) in self._strangers  # type: ignore[attr-defined]
+        thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
+        # a thread of ours that starts a command of its own comes during the run
+        return thread in self._strangers or getattr(thread, "name", "") == "ipyagent-sandbox"
 
     def _take_reports(self) -> None:
         with contextlib.suppress(BlockingIOError):

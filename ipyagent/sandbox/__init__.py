@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ipyagent.errors import AgentError
+from ipyagent.sandbox.deeds import Deed, Watch
 from ipyagent.sandbox.secrets import secrets_of
 
 Level = Literal["read", "project", "open"]
@@ -68,8 +69,15 @@ class Backend(Protocol):
         """A command line that runs `command` confined: for whoever starts processes himself. It takes TMPDIR from
         the environment it is given."""
 
-    def spawn(self, command: Sequence[str], policy: Policy, **popen: Any) -> subprocess.Popen[bytes]:
-        """Start `command` confined; `popen` is for subprocess.Popen. A few milliseconds. Raises OSError."""
+    @property
+    def watches(self) -> bool:
+        """Whether it can tell what a command is about to do."""
+
+    def spawn(
+        self, command: Sequence[str], policy: Policy, watch: Watch | None = None, **popen: Any
+    ) -> subprocess.Popen[bytes]:
+        """Start `command` confined; `watch` is told what it is about to change, where `watches`; `popen` is for
+        subprocess.Popen. A few milliseconds. Raises OSError."""
 
 
 def policy(
@@ -111,6 +119,7 @@ class Landlock:
     """Landlock and seccomp, see `ipyagent.sandbox.confine`."""
 
     name = "Landlock and seccomp"
+    watches = True
     gaps = (
         "the names of files in hidden folders can be listed, their content cannot be read",
         "in a folder with a file that is hidden from commands, new files cannot be read back by the command",
@@ -128,8 +137,10 @@ class Landlock:
         python = getattr(sys, "_base_executable", "") or sys.executable
         return [python, "-I", "-S", str(script), json.dumps(given), *command]
 
-    def spawn(self, command: Sequence[str], policy: Policy, **popen: Any) -> subprocess.Popen[bytes]:
-        from ipyagent.sandbox import confine
+    def spawn(
+        self, command: Sequence[str], policy: Policy, watch: Watch | None = None, **popen: Any
+    ) -> subprocess.Popen[bytes]:
+        from ipyagent.sandbox import confine, deeds
 
         confinement = confine.Confinement(
             [str(each) for each in policy.writes],
@@ -137,7 +148,9 @@ class Landlock:
             [str(each) for each in policy.hidden],
             [str(each) for each in policy.veiled],
         )
-        return confine.spawn(command, confinement, **popen)
+        if watch is None:
+            return confine.spawn(command, confinement, **popen)
+        return deeds.spawn(command, watch, confinement.folders, confinement=confinement, **popen)
 
 
 # ---------------------------------------------------------------------- Linux: bubblewrap
@@ -148,6 +161,7 @@ class Bubblewrap:
     """`bwrap`: mounts, processes and a network of the command's own, and the same seccomp filter."""
 
     program: str
+    watches: bool = True
     name = "bubblewrap"
     gaps = (
         "a command sees its own processes only (`ps`, `kill`)",
@@ -185,8 +199,15 @@ class Bubblewrap:
         bash = [shutil.which("bash") or "bash", "--norc", "--noprofile", "-c", start, "sandbox", octal]
         return [*bash, *words, "--", *command]
 
-    def spawn(self, command: Sequence[str], policy: Policy, **popen: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self.argv(command, policy), **popen)
+    def spawn(
+        self, command: Sequence[str], policy: Policy, watch: Watch | None = None, **popen: Any
+    ) -> subprocess.Popen[bytes]:
+        if watch is None or not self.watches:
+            return subprocess.Popen(self.argv(command, policy), **popen)
+        from ipyagent.sandbox import deeds
+
+        folders = [os.path.realpath(each) for each in (*policy.writes, policy.temporary) if each is not None]
+        return deeds.spawn(self.argv(command, policy), watch, folders, outer=self.program, **popen)
 
 
 # ---------------------------------------------------------------------- macOS
@@ -196,6 +217,7 @@ class Seatbelt:
     """`sandbox-exec` of macOS. Its profile is tested as a text; it has not been run on a Mac by us."""
 
     name = "sandbox-exec"
+    watches = False
     gaps = (
         "written from its documentation and not run on a Mac by us",
         "macOS services reached over Mach messages are not refused",
@@ -225,7 +247,9 @@ class Seatbelt:
             lines.append(f"(deny file-read* {veiled})")
         return "\n".join(lines)
 
-    def spawn(self, command: Sequence[str], policy: Policy, **popen: Any) -> subprocess.Popen[bytes]:
+    def spawn(
+        self, command: Sequence[str], policy: Policy, watch: Watch | None = None, **popen: Any
+    ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(self.argv(command, policy), **popen)
 
 
@@ -261,10 +285,12 @@ def _found() -> Found:
     for candidate in tried:
         if isinstance(candidate, str):
             missing.append(candidate)
-        elif problem := _problem(candidate):
-            missing.append(f"{candidate.name} does not ({problem})")
-        else:
+        elif not (problem := _problem(candidate)):
             working.append(candidate)
+        elif isinstance(candidate, Bubblewrap) and not _problem(blind := replace(candidate, watches=False)):
+            working.append(blind)
+        else:
+            missing.append(f"{candidate.name} does not ({problem})")
     return Found(tuple(working), tuple(missing))
 
 
@@ -315,18 +341,26 @@ def _bundled() -> str:
 def _problem(candidate: Backend) -> str:
     """Why it does not confine here, "" when it does: a command that may only read tries to write."""
     with tempfile.TemporaryDirectory(prefix="ipyagent-") as folder:
-        canary = Path(folder, "canary")
+        canary = Path(folder, "canary").resolve()
+        told: list[Deed] = []
+
+        def watch(deed: Deed) -> bool:
+            told.append(deed)
+            return True
+
         tries = ["/bin/sh", "-c", 'echo works; echo x > "$0"', str(canary)]
         try:
             given = Policy("read", Path(folder))
             process = candidate.spawn(
-                tries, given, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                tries, given, watch, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
             )
             said = process.communicate(timeout=10)[0].decode(errors="replace").strip()
         except (OSError, subprocess.SubprocessError) as problem:
             return str(problem)
         if not said.startswith("works"):
             return " ".join(said.split())[:200] or f"exit status {process.returncode}"
+        if candidate.watches and not any(deed.path == str(canary) and not deed.allowed for deed in told):
+            return "it did not tell what a command is about to write"
         return "it did not keep a command from writing" if canary.exists() else ""
 
 

@@ -39,7 +39,7 @@ _AMD64, _ARM64 = 0xC000003E, 0xC00000B7
 ARCHITECTURES = {"x86_64": _AMD64, "aarch64": _ARM64}
 """AUDIT_ARCH of <linux/audit.h>, of the machines whose numbers stand here."""
 # Numbers of system calls, from <asm/unistd_64.h> and <asm-generic/unistd.h> of Linux; None: there is none.
-_CALLS: dict[str, tuple[int | None, int | None]] = {
+CALLS: dict[str, tuple[int | None, int | None]] = {
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, None),
     "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54), "utime": (132, None), "utimes": (235, None),
     "futimesat": (261, None), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6),
@@ -71,8 +71,8 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "setpriority": (141, 140), "ioprio_set": (251, 30), "sched_setaffinity": (203, 122),
     "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274),
 }  # fmt: skip
-_LOOKED_AT = tuple(_CALLS)[tuple(_CALLS).index("socket") :]
-ATTRIBUTES = tuple(_CALLS)[: tuple(_CALLS).index("mount")]
+_LOOKED_AT = tuple(CALLS)[tuple(CALLS).index("socket") :]
+ATTRIBUTES = tuple(CALLS)[: tuple(CALLS).index("mount")]
 """Calls that change a file's mode, owner, times or attributes."""
 _BY_NOBODY = ("setxattrat", "removexattrat", "file_setattr")
 """Too new to be used without an older one to fall back on."""
@@ -95,7 +95,7 @@ def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
     which = 0 if ARCHITECTURES[machine] == _AMD64 else 1
 
     def number(name: str) -> int | None:
-        return _CALLS[name][which]
+        return CALLS[name][which]
 
     refuse, absent = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     code: list[tuple[int, int, int, int]] = [
@@ -115,7 +115,7 @@ def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
     def argument(at: int) -> tuple[int, int, int, int]:
         return (_LOAD, 0, 0, 16 + 8 * at)  # the low half, on machines with the low byte first
 
-    for name in _CALLS:
+    for name in CALLS:
         if name in _ABSENT:
             when(name, [(_RETURN, 0, 0, absent)])
         elif name in ATTRIBUTES:
@@ -153,7 +153,7 @@ _O_PATH = getattr(os, "O_PATH", 0o10000000)
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 
 
-class _Libc:
+class Libc:
     """The C library's `syscall` and `prctl`; failures raise OSError."""
 
     def __init__(self) -> None:
@@ -177,13 +177,13 @@ class _Libc:
 def version() -> int:
     """Landlock's version here, 0 where there is none."""
     try:
-        return _Libc().syscall(_CREATE_RULESET, None, 0, 1)
+        return Libc().syscall(_CREATE_RULESET, None, 0, 1)
     except OSError:
         return 0
 
 
 class _Rules:
-    def __init__(self, libc: _Libc) -> None:
+    def __init__(self, libc: Libc) -> None:
         self._libc = libc
         handled = struct.pack("=QQQ", _HANDLED, 3, 3)  # files; TCP bind and connect; abstract sockets and signals
         self._set = libc.syscall(_CREATE_RULESET, handled, len(handled), 0)
@@ -233,7 +233,7 @@ class _Rules:
         os.close(self._set)
 
 
-def _restrict(libc: _Libc, write: Sequence[str], hide: Sequence[str], veil: Sequence[str]) -> None:
+def _restrict(libc: Libc, write: Sequence[str], hide: Sequence[str], veil: Sequence[str]) -> None:
     rules = _Rules(libc)
     devices = [name for name in ("/dev", "/proc/kcore") if os.path.exists(name)]
     rules.allow_but("/", _READ, _READ_DIR, [*hide, *veil, *devices])
@@ -249,7 +249,7 @@ _KEPT = (0, 1, 2, 3, 4)
 """CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID: of root's powers those over files, which the rules bound."""
 
 
-def _drop_powers(libc: _Libc) -> None:
+def _drop_powers(libc: Libc) -> None:
     """Of root's, all but those; for anybody else there are none."""
     for power in range(64):
         if power not in _KEPT:
@@ -274,12 +274,14 @@ _AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH = -100, 0x100, 0x1000
 _MOST_VALUE = 65_536
 
 
-class _Supervisor:
-    def __init__(self, libc: _Libc, listener: int, folders: Sequence[str], hide: Sequence[str]) -> None:
+class Supervisor:
+    """Makes the calls in `ATTRIBUTES` for a command where it may write, and refuses them elsewhere."""
+
+    def __init__(self, libc: Libc, listener: int, folders: Sequence[str], hide: Sequence[str]) -> None:
         self._libc, self._listener = libc, listener
         self._folders, self._hide = folders, hide
         which = 0 if ARCHITECTURES[platform.machine()] == _AMD64 else 1
-        self._numbers = {number: name for name in ATTRIBUTES if (number := _CALLS[name][which]) is not None}
+        self._numbers = {number: name for name in ATTRIBUTES if (number := CALLS[name][which]) is not None}
         self._by_name = {name: number for number, name in self._numbers.items()}
 
     def serve(self) -> None:
@@ -296,7 +298,7 @@ class _Supervisor:
         identity, process, _, call = struct.unpack_from("=QIIi", request)
         arguments = struct.unpack_from("=6Q", request, 32)
         try:
-            problem = self._answer(identity, process, self._numbers[call], arguments)
+            problem = self.answer(identity, process, self._numbers[call], arguments)
         except OSError as failure:
             problem = failure.errno or errno.EPERM
         except (ValueError, KeyError, IndexError):
@@ -306,7 +308,7 @@ class _Supervisor:
         except OSError:
             return
 
-    def _answer(self, identity: int, process: int, name: str, given: Sequence[int]) -> int:
+    def answer(self, identity: int, process: int, name: str, given: Sequence[int]) -> int:
         """The error, 0 for none."""
         if sys.platform != "linux":
             raise OSError(errno.ENOSYS, "this is Linux's")
@@ -405,7 +407,8 @@ def _under(path: str, folders: Iterable[str]) -> bool:
 # ---------------------------------------------------------------------- the command
 
 
-def _filter(libc: _Libc, program: bytes, listen: bool) -> int:
+def install(libc: Libc, program: bytes, listen: bool) -> int:
+    """Have this filter decide for the calling thread and what it starts; a descriptor to listen by, if asked for."""
     number = {_AMD64: 317, _ARM64: 277}[ARCHITECTURES[platform.machine()]]
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
@@ -422,25 +425,29 @@ class Confinement:
         self.hide = [os.path.realpath(each) for each in hide]
         self.veil = [os.path.realpath(each) for each in veil]
 
-    def enter(self) -> int:
+    def enter(self, watched: bool = False) -> int:
         """Confine the calling thread, for ever, and what it starts. Where it may write, the descriptor by which to
-        `supervise`, else -1. Raises OSError."""
+        `supervise`, else -1. `watched`: another filter follows that is told of attributes and of network sockets and
+        answers for them (`ipyagent.sandbox.deeds`). Raises OSError."""
         if sys.platform != "linux":
             raise OSError(errno.ENOSYS, "this is Linux's")
-        libc = _Libc()
+        libc = Libc()
         libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
         if os.geteuid() == 0:
             _drop_powers(libc)
         _restrict(libc, self.folders, self.hide, self.veil)
+        if watched:
+            install(libc, seccomp(platform.machine(), "allow", True), False)
+            return -1
         listen = bool(self.write)
-        listener = _filter(libc, seccomp(platform.machine(), "notify" if listen else "refuse", False), listen)
+        listener = install(libc, seccomp(platform.machine(), "notify" if listen else "refuse", False), listen)
         return listener if listen else -1
 
     def supervise(self, listener: int) -> None:
         """Make the calls that need it on behalf of what is confined, until all of it has ended."""
         if sys.platform != "linux":
             raise OSError(errno.ENOSYS, "this is Linux's")
-        supervisor = _Supervisor(_Libc(), listener, self.folders, self.hide)
+        supervisor = Supervisor(Libc(), listener, self.folders, self.hide)
         poll = select.poll()
         poll.register(listener, select.POLLIN)
         try:

@@ -1,0 +1,315 @@
+"""What a confined command is about to change, use or end, told while it waits in that very system call.
+
+A second seccomp filter, with a listener, stops the command in each call that writes, removes, renames, makes, changes
+modes, opens a network socket or sends a signal; we look where the call leads, tell, and let it go on or refuse it. What
+keeps a command at its level is the kernel (`ipyagent.sandbox.confine`, bubblewrap), which decides after us: a command
+of several threads could change a path between our look and the kernel's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import queue
+import select
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from ipyagent.sandbox import confine
+from ipyagent.sandbox.confine import ARCHITECTURES, ATTRIBUTES, Confinement, Libc, Supervisor
+
+What: TypeAlias = Literal["write", "append", "remove", "replace", "make", "link", "mode", "network", "signal"]
+"""A file's content, more behind it, the file itself, another in its place, a new folder or link, another name, its
+rights, owner, times or attributes; a network; a signal to a process that is not the command's."""
+
+
+class Deed(NamedTuple):
+    """`path`: absolute, of the file itself ("" for a network; a process's number for a signal). `allowed`: whether the
+    command's level lets it."""
+
+    what: What
+    path: str
+    allowed: bool
+
+
+Watch: TypeAlias = Callable[[Deed], bool]
+"""Told on a thread of its own, before it is done; whether it may go on."""
+
+# Numbers of system calls as in `confine`, with where a call's paths stand: (folder's descriptor or -1, path).
+_CALLS: dict[str, tuple[int | None, int | None]] = {
+    "open": (2, None), "openat": (257, 56), "openat2": (437, 437), "creat": (85, None), "truncate": (76, 45),
+    "unlink": (87, None), "unlinkat": (263, 35), "rmdir": (84, None), "rename": (82, None), "renameat": (264, 38),
+    "renameat2": (316, 276), "mkdir": (83, None), "mkdirat": (258, 34), "mknod": (133, None), "mknodat": (259, 33),
+    "symlink": (88, None), "symlinkat": (266, 36), "link": (86, None), "linkat": (265, 37), "kill": (62, 129),
+    "socket": (41, 198),
+}  # fmt: skip
+_ATTRIBUTES = tuple(name for name in ATTRIBUTES if confine.CALLS[name] != (None, None))
+_FLAGS = {"open": 1, "openat": 2}
+"""Which argument holds the flags of opening."""
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_FAMILIES = (2, 10, 16)
+"""AF_INET, AF_INET6, AF_NETLINK; sockets of other kinds are refused before."""
+_LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
+_ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
+_CONTINUE = 1
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101
+_AT_FDCWD, _AT_REMOVEDIR = -100, 0x200
+_STREAMS = ("/dev/std", "/dev/fd/", "/dev/tty", "/dev/pts/", "/proc/")
+"""What a command has open already, and the system's own."""
+
+
+def _numbers() -> dict[int, str]:
+    which = 0 if ARCHITECTURES[platform.machine()] == ARCHITECTURES["x86_64"] else 1
+    every = {**_CALLS, **{name: confine.CALLS[name] for name in _ATTRIBUTES}}
+    return {number: name for name, both in every.items() if (number := both[which]) is not None}
+
+
+def _program() -> bytes:
+    """The filter as the kernel's BPF. What is asked for stands in registers, so nothing changes it meanwhile."""
+    code: list[tuple[int, int, int, int]] = [
+        (_LOAD, 0, 0, 4),
+        (_EQUAL, 1, 0, ARCHITECTURES[platform.machine()]),
+        (_RETURN, 0, 0, _ALLOW),  # refused by the other filter
+        (_LOAD, 0, 0, 0),
+    ]
+    notify, allow = (_RETURN, 0, 0, _NOTIFY), (_RETURN, 0, 0, _ALLOW)
+    for number, name in _numbers().items():
+        rest = [notify]
+        if name in _FLAGS:
+            rest = [(_LOAD, 0, 0, 16 + 8 * _FLAGS[name]), (_ANY_BIT, 0, 1, _WRITING), notify, allow]
+        elif name == "socket":
+            families = [(_EQUAL, len(_FAMILIES) - at, 0, family) for at, family in enumerate(_FAMILIES)]
+            rest = [(_LOAD, 0, 0, 16), *families, allow, notify]
+        code.append((_EQUAL, 0, len(rest), number))
+        code.extend(rest)
+    code.append(allow)
+    return b"".join(struct.pack("=HBBI", *each) for each in code)
+
+
+class _Caller:
+    """The process that waits in a call: its memory and its paths."""
+
+    def __init__(self, process: int) -> None:
+        self.process = process
+
+    def text(self, place: int) -> str:
+        found = b""
+        with open(f"/proc/{self.process}/mem", "rb", buffering=0) as memory:
+            while b"\0" not in found and len(found) < 4096:
+                at = place + len(found)
+                piece = os.pread(memory.fileno(), 4096 - at % 4096, at)
+                if not piece:
+                    return ""
+                found += piece
+        return os.fsdecode(found.partition(b"\0")[0])
+
+    def bytes(self, place: int, count: int) -> bytes:
+        with open(f"/proc/{self.process}/mem", "rb", buffering=0) as memory:
+            return os.pread(memory.fileno(), count, place)
+
+    def path(self, folder: int, place: int, *, follow: bool) -> str:
+        """Absolute, with the links on the way followed; "" for what is none."""
+        name = self.text(place) if place else ""
+        if not name or name.startswith(_STREAMS):
+            return ""
+        if not os.path.isabs(name):
+            where = "cwd" if folder == _AT_FDCWD else f"fd/{folder}"
+            name = os.path.join(os.readlink(f"/proc/{self.process}/{where}"), name)
+        if follow:
+            return os.path.realpath(name)
+        head, last = os.path.split(name.rstrip("/"))
+        return os.path.realpath(name) if last in ("", ".", "..") else os.path.join(os.path.realpath(head), last)
+
+    def opened(self, descriptor: int) -> str:
+        found = os.readlink(f"/proc/{self.process}/fd/{descriptor}")
+        return found if os.path.isabs(found) else ""
+
+    @property
+    def exe(self) -> str:
+        return os.readlink(f"/proc/{self.process}/exe")
+
+
+def _signed(argument: int) -> int:
+    return ctypes.c_int(argument & 0xFFFFFFFF).value
+
+
+class _Watching:
+    """Serves the listener of one command. `confinement`: what keeps the command, for calls that are made on its behalf;
+    None where bubblewrap (`outer`, its program) keeps it."""
+
+    def __init__(
+        self, libc: Libc, listener: int, watch: Watch, folders: Sequence[str], confinement: Confinement | None,
+        outer: str,
+    ) -> None:  # fmt: skip
+        self._listener, self._watch, self._folders, self._outer = listener, watch, folders, outer
+        self._inner = confinement is not None
+        self._names = _numbers()
+        hide = confinement.hide if confinement is not None else ()
+        self._supervisor = Supervisor(libc, listener, folders, hide)
+
+    def serve(self) -> None:
+        """One call, if there still is one."""
+        if sys.platform != "linux":
+            raise OSError(errno.ENOSYS, "this is Linux's")
+        import fcntl
+
+        request = bytearray(80)
+        try:
+            fcntl.ioctl(self._listener, _RECEIVE, request)
+        except OSError:
+            return  # the process was ended meanwhile
+        identity, process, _, call = struct.unpack_from("=QIIi", request)
+        arguments = struct.unpack_from("=6Q", request, 32)
+        try:
+            problem = self._answer(identity, process, self._names[call], arguments)
+        except OSError as failure:
+            problem = failure.errno or errno.EPERM
+        except (ValueError, KeyError, IndexError, struct.error):
+            problem = errno.EINVAL
+        answer = (identity, 0, 0, _CONTINUE) if problem < 0 else (identity, 0, -problem, 0)
+        try:
+            fcntl.ioctl(self._listener, _SEND, struct.pack("=QqiI", *answer))
+        except OSError:
+            return
+
+    def _answer(self, identity: int, process: int, name: str, given: Sequence[int]) -> int:
+        """The error; 0: it was done on the command's behalf; -1: the kernel goes on with it."""
+        caller = _Caller(process)
+        if self._outer and os.path.realpath(caller.exe) == self._outer:
+            return -1  # it sets the sandbox up
+        deeds = [deed for deed in self._deeds(caller, name, given) if deed is not None]
+        if name == "socket":
+            for deed in deeds:
+                self._watch(deed)
+            return errno.EACCES if self._inner else -1
+        if not all(self._watch(deed) for deed in deeds):
+            return errno.EACCES
+        if name in ATTRIBUTES and self._inner:
+            return self._supervisor.answer(identity, process, name, given)
+        return -1
+
+    def _deeds(self, caller: _Caller, name: str, given: Sequence[int]) -> list[Deed | None]:
+        at = name.endswith(("at", "at2"))
+        first = (_signed(given[0]), given[1]) if at else (_AT_FDCWD, given[0])
+        match name:
+            case "socket":
+                return [Deed("network", "", False)] if _signed(given[0]) != _FAMILIES[2] else []
+            case "kill":
+                return [self._signal(caller, _signed(given[0]), given[1])]
+            case "open" | "openat" | "openat2" | "creat":
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+                if name in _FLAGS:
+                    flags = given[_FLAGS[name]]
+                elif name == "openat2":
+                    (flags,) = struct.unpack("=Q", caller.bytes(given[2], 8))
+                return [self._opens(caller.path(*first, follow=True), flags)] if flags & _WRITING else []
+            case "truncate":
+                return [self._file("write", caller.path(*first, follow=True), there=True)]
+            case "unlink" | "unlinkat" | "rmdir":
+                return [self._file("remove", caller.path(*first, follow=False), there=True)]
+            case "mkdir" | "mkdirat" | "mknod" | "mknodat":
+                return [self._file("make", caller.path(*first, follow=False), there=False)]
+            case "symlink" | "symlinkat":
+                target = (_signed(given[1]), given[2]) if at else (_AT_FDCWD, given[1])
+                return [self._file("make", caller.path(*target, follow=False), there=False)]
+            case "rename" | "renameat" | "renameat2" | "link" | "linkat":
+                second = (_signed(given[2]), given[3]) if at else (_AT_FDCWD, given[1])
+                old, new = caller.path(*first, follow=False), caller.path(*second, follow=False)
+                if not old or not os.path.lexists(old):
+                    return []
+                if name.startswith("link"):
+                    return [self._file("link", old, there=True), self._file("make", new, there=False)]
+                return [self._file("remove", old, there=True), self._file("replace", new)]
+            case _:  # attributes
+                if name in ("fchmod", "fchown", "fsetxattr", "fremovexattr") or (at and not given[1]):
+                    return [self._file("mode", caller.opened(_signed(given[0])), there=True)]
+                return [self._file("mode", caller.path(*first, follow=not name.startswith("l")), there=True)]
+
+    def _opens(self, path: str, flags: int) -> Deed | None:
+        there = os.path.lexists(path)
+        if os.path.isdir(path) or (there and flags & os.O_CREAT and flags & os.O_EXCL):
+            return None  # the call fails
+        if not there and not flags & os.O_CREAT:
+            return None
+        if not flags & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC) and there:
+            return None
+        return self._file("append" if flags & os.O_APPEND and not flags & os.O_TRUNC else "write", path)
+
+    def _file(self, what: What, path: str, *, there: bool | None = None) -> Deed | None:
+        """None where the call would fail, or lead nowhere, whatever the level."""
+        if not path or path in confine.EVERYDAY or path.startswith(_STREAMS):
+            return None
+        exists = os.path.lexists(path)
+        if (there is not None and there != exists) or not (exists or os.path.isdir(os.path.dirname(path))):
+            return None
+        allowed = any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in self._folders)
+        touched = path if exists and what in ("write", "append", "mode", "link") else os.path.dirname(path)
+        if not allowed and what != "mode" and not os.access(touched, os.W_OK):
+            return None
+        return Deed(what, path, allowed)
+
+    def _signal(self, caller: _Caller, process: int, number: int) -> Deed | None:
+        if not number or process <= 0 or not self._inner:
+            return None  # 0 only asks; a group is the caller's or its children's
+        try:
+            mark = os.getsid(process) == os.getsid(caller.process)
+        except OSError:
+            return None  # there is none
+        return None if mark else Deed("signal", str(process), False)
+
+
+def spawn(
+    command: Sequence[str],
+    watch: Watch,
+    folders: Sequence[str],
+    *,
+    confinement: Confinement | None = None,
+    outer: str = "",
+    **popen: Any,
+) -> subprocess.Popen[bytes]:
+    """Start the command, confined or by `outer` (a program that confines it), and tell `watch` what it is about to do
+    outside of its own. `folders`: where it may write. Raises OSError."""
+    listeners: queue.SimpleQueue[int] = queue.SimpleQueue()
+    made: list[subprocess.Popen[bytes]] = []
+    failed: list[BaseException] = []
+    outer = os.path.realpath(outer) if outer else ""
+
+    def supervise() -> None:  # started here: a thread inherits what confines the one that starts it
+        if (listener := listeners.get()) < 0:
+            return
+        watching = _Watching(Libc(), listener, watch, folders, confinement, outer)
+        poll = select.poll()
+        poll.register(listener, select.POLLIN)
+        try:
+            while all(ready & select.POLLIN for _, ready in poll.poll()):
+                watching.serve()
+        finally:
+            os.close(listener)
+
+    def confined() -> None:
+        told = False
+        try:
+            if confinement is not None:
+                confinement.enter(watched=True)
+            listener = confine.install(Libc(), _program(), listen=True)
+            listeners.put(listener)
+            told = True
+            made.append(subprocess.Popen(command, **popen))
+        except BaseException as problem:  # noqa: BLE001 -- raised again below, on the caller's thread
+            failed.append(problem)
+            if not told:
+                listeners.put(-1)
+
+    threading.Thread(target=supervise, name="ipyagent-sandbox-calls", daemon=True).start()
+    thread = threading.Thread(target=confined, name="ipyagent-sandbox", daemon=True)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return made[0]

@@ -150,7 +150,7 @@ def _dream(chosen: argparse.Namespace) -> tuple[int, str]:
 
 def _dreamed(agent: Agent, chosen: argparse.Namespace) -> tuple[int, str]:
     from ipyagent.parts.memory import MemoryPart
-    from ipyagent.parts.memory.dream_command import dream_now
+    from ipyagent.parts.memory.commands import dream_now
 
     if chosen.if_due and (why := agent.part(MemoryPart).dreaming.closed(chosen.scope)):
         return DONE, f"nothing to do: {why}"

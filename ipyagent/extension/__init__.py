@@ -27,7 +27,7 @@ _AHEAD = (
     "ipywidgets", "anywidget",
     "httpcore2", "anyio._backends._asyncio", "opentelemetry.propagate", "markdown_it", "ipyagent.ui.static",
     "ipyagent.extension.commands", "ipyagent.extension.context_report", "ipyagent.extension.surfaces",
-    "ipyagent.extension.work_cells", "ipyagent.parts.memory.undo", "ipyagent.ui.panel:panel_class",
+    "ipyagent.extension.work_cells", "ipyagent.parts.memory.browsing", "ipyagent.ui.panel:panel_class",
     "ipyagent.kernel.previews:families", "ipyagent.loop.layers:known_layers", "ipyagent.model.client:certificates",
     "ipyagent.assembly.head:render_own",
 )  # fmt: skip

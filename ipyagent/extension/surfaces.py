@@ -59,7 +59,7 @@ def surface_of(
 def _panel(extension: Extension, cell: str, recording: Recording | None) -> Surface:
     from ipyagent.extension.work_cells import as_cells, door_of
     from ipyagent.parts.memory import MemoryPart
-    from ipyagent.parts.memory.undo import MemoryUndo
+    from ipyagent.parts.memory.browsing import MemoryUndo
     from ipyagent.ui.panel import PanelSurface
 
     kernel, agent = extension.shell.kernel, extension.agent_now

@@ -18,8 +18,7 @@ TURNS = 500
 def rows() -> list[tuple[str, str, str]]:
     """Name, measured, target."""
     from ipyagent import Agent, IPyAgent
-    from ipyagent.parts.memory.dream_record import undo
-    from ipyagent.parts.memory.dream_workspace import DreamWorkspace
+    from ipyagent.parts.memory.dream_workspace import DreamWorkspace, undo
     from ipyagent.parts.memory.store import MemoryStore
     from ipyagent.parts.memory.transaction import DreamLock
 

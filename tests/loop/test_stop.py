@@ -36,7 +36,7 @@ from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.kernel.output import OutputLog
 from ipyagent.loop.budget import spent_today
 from ipyagent.parts.mcp.entries import put_entry
-from ipyagent.parts.memory.history import HISTORY
+from ipyagent.parts.memory.transaction import HISTORY
 from ipyagent.practice.replies import Reply, calls, fault, text, tool
 
 LONG = text("word " * 5_000, delay=0.02)

@@ -11,17 +11,17 @@ import difflib
 import time
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from ipyagent.errors import AgentError
-from ipyagent.journal.events import MemorySaved, Recalled
+from ipyagent.errors import AgentError, JournalError
+from ipyagent.journal.events import Event, MemoryDismissed, MemorySaved, Recalled
 from ipyagent.journal.protocols import Model
+from ipyagent.loop.session import Session
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.dream_scheduler import DreamStatus
-from ipyagent.parts.memory.history import Version
 from ipyagent.parts.memory.names import SCOPES, Address, address
 from ipyagent.parts.memory.ranking import Ranked
 from ipyagent.parts.memory.recall import RecalledMemories, days_between, ignores_memory, is_due
@@ -29,12 +29,48 @@ from ipyagent.parts.memory.retriever import as_recalled
 from ipyagent.parts.memory.selector import Chosen, tools_in_use
 from ipyagent.parts.memory.store import Memory
 from ipyagent.parts.memory.stores import MemoryStores
-from ipyagent.parts.memory.undo import MemoryUndo
+from ipyagent.parts.memory.transaction import Version
 from ipyagent.ui.memory_chips import name_of
 
 if TYPE_CHECKING:
     from ipyagent.kernel.dispatcher import MainThreadExecutor
     from ipyagent.parts import RunningAgent
+
+E = TypeVar("E", bound=Event)
+
+
+class MemoryUndo:
+    """Deeds of the user at one kernel's memories; `session` gives the session of now (None: nothing is
+    journalled)."""
+
+    def __init__(self, memories: MemoryStores, session: Callable[[], Session | None]) -> None:
+        self._memories = memories
+        self._session = session
+
+    def __repr__(self) -> str:
+        return f"<MemoryUndo in {self._memories!r}>"
+
+    def dismiss(self, path: str) -> MemoryDismissed:
+        """The memory does not come again in this session."""
+        return self._record(MemoryDismissed(path=path))
+
+    def undo(self, saved: MemorySaved) -> MemorySaved:
+        """Take back what was saved: the version before it is there again. Raises AgentError, OSError."""
+        return self.access().undo(saved).event
+
+    def access(self) -> MemoryAccess:
+        """The memories as the user may change them."""
+        return MemoryAccess(self._memories, by="user", record=self._record)
+
+    def _record(self, event: E) -> E:
+        session = self._session()
+        if session is None:
+            return event
+        try:
+            return session.record(event)
+        except JournalError:  # the session was left: what was done stands all the same
+            return event
+
 
 TEXT_CHARS = 100_000
 """Characters of a memory that are shown; a longer one cannot be edited here."""

@@ -1,28 +1,62 @@
 """A dream: the memories of one directory are looked through as a whole, merged, dated, and rid of what no longer
-holds. When one is due, what it is told, and how far it has come.
+holds. When one is due, what it is told, and the dream itself from the lock to its end: a session of its own on a copy
+of the memories, then the commit. How far it has come is read off its events alone.
 
-The gates are asked in the order of what they cost; a turn with nothing to do costs a `stat`. How far a dream has
-come is read off its events alone.
-"""
+Nothing reaches the memories before the commit, and whatever ends it sooner, an error, a stop, a limit, puts the
+time of the last consolidation back."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from ipyagent.journal.events import AssistantMessage, Event, MemorySaved, ToolCalled, UsageReported
-from ipyagent.parts.memory.dream_record import DreamChange
-from ipyagent.parts.memory.dream_workspace import deleted_share
-from ipyagent.parts.memory.extract import Listed, harmless, manifest
+from ipyagent.assembly.requests import NullSurface, Options
+from ipyagent.assembly.wiring import limits_of, state_of
+from ipyagent.context.thresholds import check_fixed_part
+from ipyagent.errors import AgentError, MemoryRefused
+from ipyagent.journal.events import (
+    AssistantMessage,
+    Event,
+    ForkEnded,
+    MemorySaved,
+    ModelChosen,
+    SessionStarted,
+    SystemPromptFrozen,
+    ToolCalled,
+    UsageReported,
+    UserMessage,
+)
+from ipyagent.journal.journal import new_session_id
+from ipyagent.journal.protocols import Tool, Workspace
+from ipyagent.journal.tokens import estimate_blocks, estimate_text
+from ipyagent.kernel.dispatcher import MainThreadExecutor
+from ipyagent.loop.permissions import Permissions
+from ipyagent.loop.session import Session
+from ipyagent.loop.turn import run_turn
+from ipyagent.model.client import AnthropicModel
+from ipyagent.parts.memory.access import MemoryAccess
+from ipyagent.parts.memory.dream_workspace import BY, Committed, DreamChange, DreamWorkspace, deleted_share
+from ipyagent.parts.memory.extract import Listed, dream_tools, harmless, manifest
 from ipyagent.parts.memory.index import MOST_LINES
-from ipyagent.parts.memory.transaction import DreamLock
+from ipyagent.parts.memory.store import MemoryStore, WriteResult
+from ipyagent.parts.memory.transaction import DreamLock, HeldLock
+from ipyagent.parts.memory.transcripts import CACHE, typed_in
+from ipyagent.project import DREAM
+from ipyagent.version import __version__
+
+if TYPE_CHECKING:
+    from ipyagent.assembly.workbench import SessionSetup
+    from ipyagent.parts.memory.stores import MemoryStores
 
 PURPOSE = "dream"
 TAG = "dream"
@@ -183,3 +217,381 @@ def order(
 
 def _text(name: str) -> str:
     return files("ipyagent.parts.memory").joinpath(name).read_text(encoding="utf-8").strip()
+
+
+# ---- What the user is told of a dream, in a line, and what it saved, as events.
+
+SHOWN = 6
+
+
+def saved_events(committed: Committed) -> list[MemorySaved]:
+    """What was committed, as events."""
+    made = []
+    for change, written in zip(committed.done, committed.written, strict=True):
+        made.append(_event(change, written))
+    return [event for event in made if event.change != "unchanged"]
+
+
+def _event(change: DreamChange, written: WriteResult) -> MemorySaved:
+    path = written.memory.path
+    old = f"{path[: -len(change.name)]}{change.old}" if change.old else ""
+    return MemorySaved(path=path, change=written.change, by=PURPOSE, old=old, revision=written.revision)
+
+
+def command(scope: str) -> str:
+    """The line that dreams of the memories of a scope."""
+    return "%memory dream" if scope == "project" else f"%memory dream --scope {scope}"
+
+
+def done_line(committed: Committed | None, scope: str = "project") -> str:
+    """What a dream did, in a line."""
+    if committed is None or not (committed.done or committed.kept):
+        return "all was in order, nothing changed"
+    kept = f"; saved meanwhile, so left as they are: {_few(list(committed.kept))}" if committed.kept else ""
+    if not committed.done:
+        return f"nothing changed{kept}"
+    return f"{counted(committed.done)}{kept}; undo: {command(scope)} --undo"
+
+
+def waiting_line(changes: tuple[DreamChange, ...], why: str, dry_run: bool, scope: str = "project") -> str:
+    """What a dream would do, and how it is done."""
+    reason = f" ({why})" if why else ""
+    yes = f"do it: {command(scope)} --accept"
+    if dry_run:
+        return f"would do: {counted(changes)}{reason}; {yes}"
+    return f"waiting for your approval, {why}: {counted(changes)}; {yes}, or drop it: {command(scope)} --undo"
+
+
+def counted(changes: tuple[DreamChange, ...]) -> str:
+    """Changes by kind, with some of the names: "1 changed (a.md), 2 deleted (b.md, c.md)"."""
+    parts = []
+    for kind in ("created", "changed", "renamed", "deleted"):
+        names = [change.name for change in changes if change.kind == kind]
+        if names:
+            parts.append(f"{len(names)} {kind} ({_few(names)})")
+    return ", ".join(parts)
+
+
+def _few(names: list[str]) -> str:
+    shown = ", ".join(names[:SHOWN])
+    return f"{shown} …" if len(names) > SHOWN else shown
+
+
+T = TypeVar("T")
+ORDER_GIVEN = "(the memories are tidied)"
+"""Stands for the user's words, which there are none of."""
+
+
+Checked: TypeAlias = Callable[[Session, Sequence[str], Sequence[str]], Awaitable[bool | None]]
+"""Whether a memory says no more than the user did, for a session; None when nobody answers."""
+
+
+class Dream:
+    """One dream. `tell` takes its progress, each time whole; `paid` what its requests took, once."""
+
+    def __init__(
+        self,
+        bench: SessionSetup,
+        memories: MemoryStores,
+        store: MemoryStore,
+        *,
+        tell: Callable[[DreamProgress], None],
+        paid: Callable[[ForkEnded], None],
+        check: Checked,
+    ) -> None:
+        self._bench, self._memories = bench, memories
+        self._check = check
+        self._store = store
+        self._lock = DreamLock(store.folder, store.lock)
+        self._tell = tell
+        self._paid = paid
+        self._taken: HeldLock | None = None
+        self._staging: DreamWorkspace | None = None
+        self._last = 0.0
+        self._waits = False
+        self.progress = DreamProgress(scope=store.scope, began=time.time())
+        self.changes: tuple[DreamChange, ...] = ()
+        """What the dream made of the copy."""
+        self.committed: Committed | None = None
+
+    def __repr__(self) -> str:
+        return f"<Dream {self.progress.status} in {self._store!r}>"
+
+    async def run(
+        self,
+        main: MainThreadExecutor,
+        model: AnthropicModel,
+        name: str,
+        *,
+        dry_run: bool = False,
+        certain: bool = False,
+    ) -> DreamProgress:
+        """Dream; how it ended is a value. `certain`: the lock of a process that is surely dead is not waited for.
+        Raises MemoryRefused ("busy") while another dreams."""
+        self._say(message="")
+        try:
+            await whole(partial(self._begin, certain))
+            await self._dream(main, model, name, dry_run)
+        except asyncio.CancelledError:
+            self._say(status="killed", message="stopped; no memory was changed")
+        except MemoryRefused as problem:
+            self._say(status="failed", message=str(problem))
+            if problem.reason == "busy":
+                raise
+        except AgentError as problem:
+            self._say(status="failed", message=str(problem))
+        except Exception as problem:
+            self._say(status="failed", message=f"internal error {type(problem).__name__}: {str(problem)[:200]}")
+            raise
+        finally:
+            await self._ended()
+        return self.progress
+
+    # ------------------------------------------------------------------ from the lock to the copy
+
+    def _begin(self, certain: bool) -> None:
+        self._last = self._lock.state(certain=certain).last
+        self._taken = self._lock.acquire(certain=certain)
+        self._staging = DreamWorkspace.make(self._store)
+
+    async def _ended(self) -> None:
+        try:
+            await whole(self._end)
+        except RuntimeError:  # the process ends: no thread may be begun any more
+            self._end()
+        except MemoryRefused as problem:  # whoever finds the lock later rolls it back
+            self._say(message=f"{self.progress.message}; {problem}")
+
+    def _end(self) -> None:
+        """Let go of everything, in every way out: what is not committed is rolled back."""
+        if self._taken is not None:
+            self._taken.fail()  # nothing, once it has succeeded
+        if self._staging is not None and not self._waits:
+            self._staging.drop()
+
+    # ------------------------------------------------------------------ the dream itself
+
+    async def _dream(self, main: MainThreadExecutor, model: AnthropicModel, name: str, dry_run: bool) -> None:
+        staging = self._staging
+        assert staging is not None
+        assert self._taken is not None
+        self._bench.project.make()
+        started = SessionStarted(session=new_session_id() + DREAM, version=__version__)
+        session = Session.create(self._bench.project.sessions, started)
+        try:
+            self._say(session=started.session)
+            if not await self._work(session, main, model, name, staging):
+                return
+            self._say(step="prune")
+            self.changes = await whole(staging.changes)
+            why = held_because(len(staging.base), self.changes)
+            if self.changes and (dry_run or why):
+                await whole(partial(staging.wait, started.session, why, self.changes))
+                self._waits = True
+                line = waiting_line(self.changes, why, dry_run, self._store.scope)
+                self._say(status="completed" if dry_run else "held", message=line)
+                return
+            if self.changes:
+                self.committed = await commit(staging, started.session, self.changes, self._taken)
+                for event in saved_events(self.committed):
+                    session.record(event)
+                self._say(files=tuple(dict.fromkeys(written.memory.path for written in self.committed.written)))
+            elif not dry_run:
+                await whole(self._taken.succeed)
+            self._say(status="completed", message=done_line(self.committed, self._store.scope))
+        finally:
+            session.close()
+
+    async def _work(
+        self, session: Session, main: MainThreadExecutor, model: AnthropicModel, name: str, staging: DreamWorkspace
+    ) -> bool:
+        """Let the model work on the copy; whether it came to its end."""
+        settings, project = self._bench.settings, self._bench.project
+        cache = project.state / "cache" / CACHE
+        at_hand = project if self._store.scope == "project" else None
+        tools = dream_tools(self._bench.toolbox.ours(), at_hand, cache)
+        await self._connect(session, model, tools, name)
+        access = await whole(partial(self._access, session, staging))
+        workspace = replace(self._bench.workspace(session, main), read_stamps={}, memory=access)
+        said = await whole(partial(self._order, staging))
+        before = self._bench.spending.today() if settings.max_cost_per_day else 0.0
+        timer, began, status = asyncio.timeout(MOST_SECONDS), time.monotonic(), "stopped"
+        try:
+            with session.shown_on(_Watching(self._see)):
+                async with timer:
+                    ended = await run_turn(session, said, workspace, spent_before=before)
+                    status = ended.status
+        finally:
+            self._pay(session, status, time.monotonic() - began)
+        match ended.status:
+            case "finished":
+                return True
+            case "stopped" if not timer.expired():
+                self._say(status="killed", message="stopped; no memory was changed")
+            case "stopped":
+                self._say(status="failed", message=f"it took longer than {MOST_SECONDS / 60:.0f} minutes")
+            case "limit" if not ended.message:
+                self._say(status="failed", message=f"it came to no end in {MOST_REPLIES} replies")
+            case _:
+                self._say(status="failed", message=ended.message or ended.status)
+        return False
+
+    def _pay(self, session: Session, status: str, seconds: float) -> None:
+        """Tell what the dream took, for the session behind whose turn it ran."""
+        all_of_it = session.history.totals
+        self._paid(
+            ForkEnded(
+                purpose="dream",
+                status=status,
+                usage=all_of_it.usage,
+                cost=all_of_it.cost,
+                seconds=round(seconds, 3),
+                requests=all_of_it.requests,
+                model=session.info.model,
+            )
+        )
+
+    async def _connect(
+        self, session: Session, model: AnthropicModel, tools: dict[str, Tool], name: str
+    ) -> None:
+        settings = self._bench.settings
+        info = msgspec.structs.replace(await model.info(name), model=name)
+        session.connect(
+            model,
+            info,
+            tools=tools,
+            permissions=Permissions(session.journal.folder / "no-rules.json", self._bench.project.root),
+            limits=limits_of(settings, Options(max_turns=MOST_REPLIES), info),
+            state=lambda info, tokens: state_of(settings, info, tokens),
+            setting=lambda setting: getattr(settings, setting),
+            restoring=_nothing,
+        )
+        head = system()
+        described = tuple(
+            {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+            for tool in tools.values()
+        )
+        tool_tokens = estimate_blocks(described)
+        rendered = SystemPromptFrozen(
+            system=({"type": "text", "text": head},),
+            tools=described,
+            tokens=tool_tokens + estimate_text(head),
+            tool_tokens=tool_tokens,
+        )
+        check_fixed_part(rendered.tokens, rendered.tool_tokens, session.state(0))
+        session.record(rendered)
+        session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output))
+
+    def _access(self, session: Session, staging: DreamWorkspace) -> MemoryAccess:
+        """The copy as the dream may write in it. What is saved there keeps the session that it came from."""
+
+        def staged(event: MemorySaved) -> MemorySaved:
+            self.progress = touched(self.progress, event.path)
+            self._tell(self.progress)
+            return event
+
+        copy = staging.copy
+        access = MemoryAccess(
+            self._memories,
+            by=BY,
+            record=staged,
+            events=lambda: _heard(session),
+            stores={copy.scope: copy},
+            check=lambda words, told: self._check(session, words, told),
+        )
+        project = self._bench.project
+        folders = list(project.session_folders()) if copy.scope == "project" else []
+        access.rewording(
+            {copy.read(memory.name).text: memory.source for memory in copy.list()},
+            lambda pieces: typed_in(folders, pieces, project.user),
+        )
+        return access
+
+    def _order(self, staging: DreamWorkspace) -> UserMessage:
+        copy, project = staging.copy, self._bench.project
+        text = order(
+            copy.list(),
+            scope=copy.scope,
+            findings=[finding.text for finding in copy.index.doctor()],
+            sessions=[
+                folder.name
+                for folder in (project.session_folders() if copy.scope == "project" else ())
+                if _modified(folder) > self._last
+            ],
+            last=self._last,
+            now=time.time(),
+        )
+        blocks = ({"type": "text", "text": self._bench.redactor(text)},)
+        return UserMessage(text=ORDER_GIVEN, blocks=blocks, tokens=estimate_blocks(blocks))
+
+    # ------------------------------------------------------------------ progress
+
+    def _see(self, event: Event) -> None:
+        after = advanced(self.progress, event)
+        if after is not self.progress:
+            self.progress = after
+            self._tell(after)
+
+    def _say(self, **changes: object) -> None:
+        seconds = round(time.time() - self.progress.began, 3)
+        self.progress = msgspec.structs.replace(self.progress, seconds=seconds, **changes)
+        self._tell(self.progress)
+
+
+class _Watching(NullSurface):
+    """Hands each event of the dream's session on."""
+
+    def __init__(self, see: Callable[[Event], None]) -> None:
+        self._see = see
+
+    def show(self, event: Event) -> None:
+        self._see(event)
+
+
+def _heard(session: Session) -> Iterator[Event]:
+    """What the tools gave: the order is ours, and what it quotes of memories is no word of anybody else's."""
+    return (event for event in session.journal.read() if not isinstance(event, UserMessage))
+
+
+async def commit(staging: DreamWorkspace, session: str, changes: tuple[DreamChange, ...], taken: HeldLock) -> Committed:
+    """Bring a dream's work into the memories, and note that it is done. Once begun it comes to its end."""
+
+    def work() -> Committed:
+        done = staging.commit(session, changes)
+        taken.succeed()
+        return done
+
+    try:
+        return await whole(work)
+    except asyncio.CancelledError as late:  # it was done all the same
+        done = late.args[0] if late.args else None
+        if not isinstance(done, Committed):
+            raise
+        return done
+
+
+async def whole(call: Callable[[], T]) -> T:
+    """`call()` on another thread, always to its end; a cancellation that came meanwhile is raised then, with
+    the value in its `args`."""
+    task = asyncio.ensure_future(asyncio.to_thread(call))
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    value = task.result()
+    if cancelled:
+        raise asyncio.CancelledError(value)
+    return value
+
+
+def _modified(folder: Path) -> float:
+    try:
+        return (folder / "transcript.jsonl").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+async def _nothing(workspace: Workspace) -> list[tuple[str, str]]:
+    return []

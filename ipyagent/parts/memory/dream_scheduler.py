@@ -23,9 +23,8 @@ from ipyagent.loop.session import Session
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import PRACTICE
 from ipyagent.model.prices import at_most
-from ipyagent.parts.memory.dream import DreamProgress, Gates
-from ipyagent.parts.memory.dream_record import waiting_in
-from ipyagent.parts.memory.dream_run import Checked, Dream
+from ipyagent.parts.memory.dream import Checked, Dream, DreamProgress, Gates
+from ipyagent.parts.memory.dream_workspace import waiting_in
 from ipyagent.parts.memory.names import SCOPES
 from ipyagent.parts.memory.selector import record_if_open
 from ipyagent.parts.memory.store import MemoryStore

@@ -35,17 +35,18 @@ from ipyagent.model.connect import Connections
 from ipyagent.model.prices import CACHE_READ, rates_of
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.extract import (
+    MEMORY,
     MOST_FAILURES,
     PURPOSE,
     UNWATCHED,
     WATCHED,
     ExtractionProgress,
+    ExtractionToolPolicy,
     ExtractionTranscript,
     directive,
     new_messages,
     transcript,
 )
-from ipyagent.parts.memory.extraction_policy import MEMORY, ExtractionToolPolicy
 from ipyagent.parts.memory.selector import client_of
 from ipyagent.parts.memory.transcripts import ASIDE
 

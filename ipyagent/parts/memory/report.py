@@ -17,12 +17,12 @@ from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.browsing import Explained, explain, skipped
 from ipyagent.parts.memory.extract import figures
-from ipyagent.parts.memory.history import Version
 from ipyagent.parts.memory.index import IndexFinding
 from ipyagent.parts.memory.metadata_index import Memory
 from ipyagent.parts.memory.names import SCOPES, Address
 from ipyagent.parts.memory.recall import age_words
 from ipyagent.parts.memory.stores import MemoryStores
+from ipyagent.parts.memory.transaction import Version
 from ipyagent.parts.memory.transcripts import CACHE, search_sessions
 
 if TYPE_CHECKING:

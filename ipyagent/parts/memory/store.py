@@ -17,9 +17,7 @@ import msgspec
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.frontmatter import decoded
-from ipyagent.parts.memory import history
 from ipyagent.parts.memory import index as lines
-from ipyagent.parts.memory.history import HISTORY, NEW, MemoryHistory, Version
 from ipyagent.parts.memory.index import IndexFinding, merged
 from ipyagent.parts.memory.metadata_index import (
     CLAIMED,
@@ -37,7 +35,17 @@ from ipyagent.parts.memory.metadata_index import (
 )
 from ipyagent.parts.memory.names import INDEX, ROOT, SUFFIX, checked_name, same_name
 from ipyagent.parts.memory.safe_paths import SandboxedDir
-from ipyagent.parts.memory.transaction import ALL, SECONDS, StoreLock
+from ipyagent.parts.memory.transaction import (
+    ALL,
+    HISTORY,
+    NEW,
+    SECONDS,
+    MemoryHistory,
+    StoreLock,
+    Version,
+    snapshot_path,
+    take_snapshot,
+)
 
 __all__ = ["Memory", "MemoryStore", "Text", "Version", "WriteResult"]
 
@@ -288,13 +296,13 @@ class MemoryStore:
     def snapshot(self) -> Path:
         """A copy of the whole directory, byte for byte; the last 5 are kept."""
         with self.lock():
-            return history.take(self._files)
+            return take_snapshot(self._files)
 
     def put_back(self, snapshot: Path, *, by: str = "user") -> Path:
         """Make the directory what it was, byte for byte; returns the snapshot taken before, which undoes this."""
         with self.lock():
             before = self.snapshot()
-            copy = history.inside(self._files, snapshot)
+            copy = snapshot_path(self._files, snapshot)
             wanted = {name.removeprefix(f"{copy}/"): status for name, status in self._files.walk(copy)}
             self._guard.begin(ALL)
             for name, _ in list(self._files.walk()):

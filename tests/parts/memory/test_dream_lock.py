@@ -18,8 +18,7 @@ import pytest
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.locks import is_running
-from ipyagent.parts.memory.dream_record import digests, undo
-from ipyagent.parts.memory.dream_workspace import DreamWorkspace
+from ipyagent.parts.memory.dream_workspace import DreamWorkspace, digests, undo
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.transaction import ELSEWHERE, HERE, NAME, DreamLock, Holder
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.parts.memory.dream_record import digests
-from ipyagent.parts.memory.dream_workspace import DreamWorkspace
+from ipyagent.parts.memory.dream_workspace import DreamWorkspace, digests
 from ipyagent.parts.memory.index import named_in
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.transaction import DreamLock

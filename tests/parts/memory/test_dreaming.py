@@ -20,8 +20,7 @@ from ipyagent.frontmatter import read_headed
 from ipyagent.journal.events import MemorySaved, SessionStarted, ToolReturned, TurnEnded, UsageReported
 from ipyagent.loop.budget import spent_today
 from ipyagent.parts.memory import MemoryPart
-from ipyagent.parts.memory.commands import run_memory
-from ipyagent.parts.memory.dream_command import dream_now
+from ipyagent.parts.memory.commands import dream_now, run_memory
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.transaction import DreamLock
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text

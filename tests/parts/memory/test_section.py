@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.parts.memory.section import (
+from ipyagent.parts.memory import (
     EMPTY,
     GUIDELINE_TOKENS,
     RULE_TOKENS,

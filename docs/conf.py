@@ -23,7 +23,19 @@ autodoc_typehints = "description"
 default_role = "code"  # docstrings quote names as Markdown does
 html_theme = "pydata_sphinx_theme"
 html_title = "ipyagent"
-html_theme_options = {"show_prev_next": False, "footer_start": ["copyright"], "footer_end": [], "navbar_align": "left"}
+html_theme_options = {
+    "show_prev_next": False,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "navbar_align": "left",
+    "navbar_center": [],  # the whole list of pages is at the left
+    "navbar_end": [],  # no switch of the theme: pictures follow the system's, so the pages do as well
+}
+html_context = {"default_mode": "auto"}
+templates_path = ["templates"]
+html_sidebars = {"**": ["pages"]}
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_show_sourcelink = False
 
 

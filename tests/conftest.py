@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,18 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("ANTHROPIC_")]:
         del os.environ[name]
     os.environ["IPYAGENT_HOME"] = tempfile.mkdtemp(prefix="ipyagent-tests-")
+    # hundreds of kernels and every worker find what the first one has compiled, whatever the environment says
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    # jsonschema would build 38 grammars in every worker, for formats that nothing here has
+    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Folders of which nothing would be run are not even imported."""
+    left_out = {"browser"} if "not browser" in config.option.markexpr else set()
+    left_out |= {"whole", "notebooks"} if config.option.markexpr.startswith("not slow") else set()
+    return True if collection_path.name in left_out else None
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:

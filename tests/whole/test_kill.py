@@ -16,12 +16,15 @@ from kernels import Kernel
 from rooms import Room, as_json, room
 
 from ipyagent.journal.events import Streamed, ToolReturned, TurnEnded
+from ipyagent.journal.journal import read_events
 from ipyagent.practice.replies import Reply, calls, text, tool
 from ipyagent.practice.server import PracticeServer
 
-FAST, ALL = 4, 50
+KILLS, CHAINS = 50, 5
+"""Kills in all, and how many rows of them: in each the kernel that goes on is the next one to be killed."""
 LONGEST = 3.2
 """Seconds that the scripted turn takes, about."""
+VIEW = "application/vnd.jupyter.widget-view+json"
 TOKEN = re.compile(r"\b[wt]\d{5}\b")
 
 CODE = """
@@ -76,8 +79,8 @@ def shown_until_killed(kernel: Kernel, seconds: float) -> set[str]:
             continue
         content = got["content"]
         assert got["msg_type"] != "error", content
-        if got["msg_type"] == "comm_open" and "_esm" in content["data"].get("state", {}):
-            comm, kernel.comm = content["comm_id"], content["comm_id"]
+        if got["msg_type"] == "display_data" and VIEW in content["data"]:  # as a page does, which hears it then
+            comm = kernel.comm = content["data"][VIEW]["model_id"]
             until = time.monotonic() + seconds
             _say(kernel, {"kind": "ready", "page": "one"})
         elif got["msg_type"] == "comm_msg" and content["comm_id"] == comm:
@@ -100,58 +103,57 @@ def _say(kernel: Kernel, content: dict[str, Any]) -> None:
     kernel.click({"method": "custom", "content": content})
 
 
-def journalled(place: Room) -> set[str]:
-    """Every word in the newest journal; pieces of a stream are joined first."""
-    events = place.events()
+def journalled(transcript: Path) -> set[str]:
+    """Every word in a journal; pieces of a stream are joined first."""
     streams: dict[tuple[str, str], str] = {}
-    for event in events:
+    for event in read_events(transcript):
         if isinstance(event, Streamed):
             key = (event.channel, event.ref)
             streams[key] = streams.get(key, "") + event.text
-    return set(TOKEN.findall(" ".join(streams.values()) + place.transcripts()[-1].read_text("utf-8")))
+    return set(TOKEN.findall(" ".join(streams.values()) + transcript.read_text("utf-8")))
 
 
 def killed(place: Room, seconds: float) -> None:
-    server = place.server
+    """Kill the kernel in a session of its own; another one resumes it."""
+    server, ran = place.server, place.folder / "ran.txt"
     assert server is not None
-    place.run("%load_ext ipyagent")
-    place.run("import ipyagent.agent, ipyagent.ui.panel, anthropic")
+    before = set(place.transcripts())
+    for path in (ran, place.folder / "a.txt"):
+        path.unlink(missing_ok=True)
     shown = shown_until_killed(place.kernel, seconds)
-    stored = place.transcripts()
-    if stored:
-        assert shown <= journalled(place), sorted(shown - journalled(place))
-    else:
-        assert not shown
-    ran = (place.folder / "ran.txt").exists()
+    stored = set(place.transcripts()) - before
+    did_run = ran.exists()
     place.restart()
     if not stored:
+        assert not shown
         place.ok("%load_ext ipyagent")
     else:
+        (transcript,) = stored
+        assert shown <= journalled(transcript), sorted(shown - journalled(transcript))
         assert "resumed session" in place.ok("%load_ext ipyagent\n%agent resume").streams
-        assert shown <= journalled(place)
+        assert shown <= journalled(transcript)
     place.ok("%%agent\ngo on")
     assert [exchange.error for exchange in server.refused] == []
     ended = [event for event in place.events() if isinstance(event, TurnEnded)]
     assert ended[-1].status == "finished"
-    if ran:  # code that ran is not run again
-        assert (place.folder / "ran.txt").read_text() == "once\n"
+    if did_run:  # code that ran is not run again
+        assert ran.read_text() == "once\n"
     closed = {event.call for event in place.events() if isinstance(event, ToolReturned)}
     blocks = [block for message in place.sent()["messages"] for block in message["content"]]
     assert {block["id"] for block in blocks if block["type"] == "tool_use"} <= closed
 
 
-def points() -> list[Any]:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("chain", range(CHAINS))
+def test_a_killed_kernel_loses_nothing_that_was_shown(tmp_path: Path, chain: int) -> None:
     chance = random.Random(20261128)
-    spread = [chance.uniform(0, LONGEST) for _ in range(ALL)]
-    spread[:FAST] = [0.25, 1.0, 1.7, 2.6]
-    marks = [()] * FAST + [pytest.mark.slow] * (ALL - FAST)
-    return [pytest.param(point, id=f"{point:.2f}s", marks=mark) for point, mark in zip(spread, marks, strict=True)]
-
-
-@pytest.mark.parametrize("seconds", points())
-def test_a_killed_kernel_loses_nothing_that_was_shown(tmp_path: Path, seconds: float) -> None:
+    points = [chance.uniform(0, LONGEST) for _ in range(KILLS)]
     with PracticeServer(scripted) as server, room(tmp_path, server=server) as place:
-        killed(place, seconds)
+        place.run("%load_ext ipyagent")
+        place.run("import ipyagent.agent, ipyagent.ui.panel, anthropic")
+        for seconds in points[chain::CHAINS]:
+            killed(place, seconds)
+            place.ok("%agent new")
 
 
 def test_the_scripted_turn_shows_everything_when_nobody_kills(tmp_path: Path) -> None:

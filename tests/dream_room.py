@@ -105,7 +105,7 @@ class DreamRoom:
     def turn(self, agent: Agent, *, settle: bool = True) -> None:
         assert agent.run_sync("hello there").status == "finished"
         if settle:
-            assert agent.part(MemoryPart).dreaming.wait(20), "the dream did not end"
+            assert agent.part(MemoryPart).dreaming.wait(60), "the dream did not end"
 
     def content(self) -> dict[str, str]:
         return {path.name: path.read_text("utf-8") for path in sorted(self.store.folder.glob("*.md"))}

@@ -91,7 +91,7 @@ class ExtractRoom:
 
     def settle(self, agent: Agent) -> None:
         assert agent.session is not None
-        assert agent.part(MemoryPart).extracting.wait(agent.session, 10), "the extraction did not end"
+        assert agent.part(MemoryPart).extracting.wait(agent.session, 60), "the extraction did not end"
 
     def events(self, agent: Agent, kind: type[Any] | None = None) -> list[Any]:
         assert agent.session is not None

@@ -103,7 +103,7 @@ class NotesRoom:
 
     def settle(self, agent: Agent) -> None:
         assert agent.session is not None
-        assert agent.session.background.wait(10), "the background work did not end"
+        assert agent.session.background.wait(60), "the background work did not end"
 
     def events(self, agent: Agent, kind: type[Any] | None = None) -> list[Any]:
         assert agent.session is not None

@@ -89,7 +89,7 @@ class Room:
 
     def run(self, code: str, *, headless: bool = True, **more: Any) -> Cell:
         """Run a cell as nbclient does (nobody can be asked), or with a person there."""
-        return self.kernel.run(code, allow_stdin=not headless, **{"timeout": 30.0, **more})
+        return self.kernel.run(code, allow_stdin=not headless, **{"timeout": 90.0, **more})
 
     def ok(self, code: str, **more: Any) -> Cell:
         cell = self.run(code, **more)
@@ -152,7 +152,7 @@ def ask_as(kernel: Any, cell: str, code: str, *, failing: bool = False) -> dict[
     client.shell_channel.send(request)
     found: dict[str, Any] = {"stream": ""}
     while True:
-        got = client.get_iopub_msg(timeout=30)
+        got = client.get_iopub_msg(timeout=90)
         if got["parent_header"].get("msg_id") != request["header"]["msg_id"]:
             continue
         content = got["content"]

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import killed_session
-import pytest
 
 from ipyagent.journal.events import AssistantMessage, ToolReturned, TurnEnded, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT
@@ -34,7 +33,7 @@ def shown_until_killed(folder: Path, chance: random.Random) -> list[list[str]]:
         lines = [killed.stdout.readline() for _ in range(chance.randint(1, 120))]
     finally:
         killed.send_signal(signal.SIGKILL)
-        killed.wait(10)
+        killed.wait(60)
     lines += killed.stdout.read().splitlines(keepends=True)  # shown while we were killing it
     killed.stdout.close()
     return [line.split() for line in lines if line.endswith("\n")]
@@ -80,9 +79,3 @@ def kill_rounds(tmp_path: Path, rounds: int, seed: int) -> None:
 
 def test_what_was_shown_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
     kill_rounds(tmp_path, 12, seed=1)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_what_was_shown_survives_a_hundred_kills(tmp_path: Path) -> None:
-    kill_rounds(tmp_path, 100, seed=random.randrange(10**6))

@@ -63,7 +63,7 @@ class Kernel:
         self.manager.start_kernel(env=env, cwd=str(cwd or HERE))
         self.client = self.manager.client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        self.client.wait_for_ready(timeout=120)
 
     def close(self) -> None:
         self.client.stop_channels()
@@ -72,7 +72,7 @@ class Kernel:
     def make_subshell(self) -> None:
         self.client.control_channel.send(self.client.session.msg("create_subshell_request", {}))
         while True:
-            reply = self.client.get_control_msg(timeout=10)
+            reply = self.client.get_control_msg(timeout=60)
             if reply["msg_type"] == "create_subshell_reply":
                 self.subshell = reply["content"]["subshell_id"]
                 return
@@ -85,7 +85,7 @@ class Kernel:
         act: Callable[[Kernel], None] | None = None,
         answer: str | None = None,
         allow_stdin: bool = True,
-        timeout: float = 15.0,
+        timeout: float = 90.0,
         in_subshell: bool = False,
         cell_id: str = "",
     ) -> Cell:
@@ -143,7 +143,7 @@ class Kernel:
         cell.seconds = time.monotonic() - began
         cell.latency = None if acted is None else time.monotonic() - acted
         while True:
-            reply = client.get_shell_msg(timeout=4)
+            reply = client.get_shell_msg(timeout=timeout)
             if reply["parent_header"].get("msg_id") == message:
                 cell.reply = reply["content"]
                 return cell

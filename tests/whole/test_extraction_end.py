@@ -18,6 +18,7 @@ import pytest
 from extract_room import ExtractRoom, creating, directive_in, extract_room
 from kernels import ROOT, Kernel
 from notes_room import until
+from pace import within
 from rooms import KEY, MODEL, Room, room
 
 from ipyagent.errors import JournalError
@@ -68,6 +69,7 @@ def test_it_waits_a_minute_and_no_longer() -> None:
     assert LONGEST_END == 60.0
 
 
+@pytest.mark.paced
 def test_what_does_not_end_in_time_is_cancelled_cleanly(place: ExtractRoom) -> None:
     agent = place.agent()
     place.extraction = slow(30)
@@ -77,7 +79,7 @@ def test_what_does_not_end_in_time_is_cancelled_cleanly(place: ExtractRoom) -> N
     assert until(lambda: place.server.open_streams == 1)
     began = time.monotonic()
     agent.part(MemoryPart).extracting.close(0.4)
-    assert 0.35 < time.monotonic() - began < 0.9
+    assert 0.35 < time.monotonic() - began < within(0.9, 60)
     assert until(lambda: place.server.open_streams == 0, 0.5)
     assert place.memories() == {}
     assert part_files(place.folder) == []
@@ -87,14 +89,16 @@ def test_what_does_not_end_in_time_is_cancelled_cleanly(place: ExtractRoom) -> N
     agent.close()
 
 
+@pytest.mark.paced
 def test_with_nothing_under_way_the_end_takes_no_time(place: ExtractRoom) -> None:
     agent = place.agent()
     place.turn(agent, "hello")
     began = time.monotonic()
     agent.part(MemoryPart).extracting.close_at_exit()
-    assert time.monotonic() - began < 0.05
+    assert time.monotonic() - began < within(0.05, 60)
 
 
+@pytest.mark.paced
 def test_an_interrupt_ends_the_waiting(place: ExtractRoom) -> None:
     agent = place.agent()
     place.extraction = slow(30)
@@ -105,13 +109,14 @@ def test_an_interrupt_ends_the_waiting(place: ExtractRoom) -> None:
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         agent.part(MemoryPart).extracting.close()
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < within(1.5, 60)
     assert until(lambda: place.server.open_streams == 0, 0.5)
 
 
 # ---------------------------------------------------------------------- the session is left
 
 
+@pytest.mark.paced
 def test_a_new_session_does_not_wait_and_what_runs_is_still_saved(place: ExtractRoom) -> None:
     agent = place.agent()
     place.extractions = [slow(0.8)]
@@ -120,7 +125,7 @@ def test_a_new_session_does_not_wait_and_what_runs_is_still_saved(place: Extract
     assert left is not None
     began = time.monotonic()
     agent.new()
-    assert time.monotonic() - began < 0.3
+    assert time.monotonic() - began < within(0.3, 60)
     assert place.turn(agent, "hello", text("hi"), settle=False).text == "hi"
     assert until(lambda: "plots.md" in place.memories(), 3)
 
@@ -135,6 +140,7 @@ def test_a_new_session_does_not_wait_and_what_runs_is_still_saved(place: Extract
     assert until(is_closed), "nobody holds the session any more"
 
 
+@pytest.mark.paced
 def test_taking_up_the_very_session_again_ends_what_runs_there(place: ExtractRoom) -> None:
     agent = place.agent()
     place.extractions = [slow(20)]
@@ -145,7 +151,7 @@ def test_taking_up_the_very_session_again_ends_what_runs_there(place: ExtractRoo
     agent.new()
     began = time.monotonic()
     again = agent.resume(left.journal.session)
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < within(1.0, 60)
     assert again.journal.session == left.journal.session, "no copy of it"
     place.turn(agent, "go on")
     assert "newest 4 messages" in directive_in(place.asked(extractions=True)[-1].body or {})
@@ -194,6 +200,7 @@ def test_a_script_that_ends_without_closing_saves_first(place: ExtractRoom) -> N
     assert "may not run" not in second
 
 
+@pytest.mark.paced
 def test_an_interrupt_at_the_end_of_a_script_ends_it_at_once(place: ExtractRoom) -> None:
     place.extraction = slow(25)
     running = script(place)
@@ -204,8 +211,8 @@ def test_an_interrupt_at_the_end_of_a_script_ends_it_at_once(place: ExtractRoom)
     time.sleep(0.3)
     began = time.monotonic()
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=10)
-    assert time.monotonic() - began < 5  # the process itself takes a second or two to end
+    _, err = running.communicate(timeout=60)
+    assert time.monotonic() - began < within(5, 60)  # the process itself takes a second or two to end
     assert "Traceback" not in err
     assert place.memories() == {}
     assert part_files(place.folder) == []
@@ -251,10 +258,11 @@ def test_a_kernel_that_is_shut_down_saves_first(lab: Room) -> None:
     assert any(isinstance(event, MemoryExtracted) for event in lab.events())
 
 
+@pytest.mark.paced
 def test_shutdown_and_restart_do_not_hang_on_one_that_hangs(lab: Room) -> None:
     """Jupyter gives a kernel 2.5 s after asking, then ends it."""
     seconds = end_of(ask(lab, slow(60)), restart=True)
-    assert seconds < 8.0
+    assert seconds < within(8.0, 60)
     assert part_files(lab.folder) == []
     events = lab.events()  # every line is whole
     assert not any(isinstance(event, MemoryExtracted) for event in events)

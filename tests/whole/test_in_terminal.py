@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from pace import within
 
 from ipyagent.journal.events import TurnEnded
 from ipyagent.journal.journal import TRANSCRIPT, read_events
@@ -80,7 +81,7 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
         environment.pop("PYTEST_CURRENT_TEST", None)
         arguments = ["-m", "IPython", "--simple-prompt", "--no-banner", "--colors=nocolor", "--no-confirm-exit"]
         child = pexpect.spawn(
-            sys.executable, arguments, env=environment, encoding="utf-8", timeout=30, cwd=str(folder), echo=False,
+            sys.executable, arguments, env=environment, encoding="utf-8", timeout=90, cwd=str(folder), echo=False,
             dimensions=(40, 100),
         )  # fmt: skip
         try:
@@ -114,7 +115,7 @@ def test_ctrl_c_ends_the_turn_and_the_next_one_works(terminal: Terminal, state: 
     asked = len(terminal.server.messages)
     terminal.ask(reply)
     if words is None:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while len(terminal.server.messages) == asked and time.monotonic() < until:
             time.sleep(0.01)
     else:
@@ -131,7 +132,7 @@ def stopped(terminal: Terminal, state: str) -> None:
     shown = terminal.finished()
     seconds = time.monotonic() - began
     print(f"LATENCY terminal {state}: {seconds * 1000:.0f} ms")
-    assert seconds < 1  # promised are 300 ms; the machine may be loaded
+    assert seconds < within(1, 60)  # promised are 300 ms
     assert "Stopped" in shown
     assert "KeyboardInterrupt: the agent was interrupted" in shown
     assert "Traceback" not in shown
@@ -181,16 +182,18 @@ def test_a_question_is_answered_by_typing(terminal: Terminal) -> None:
 
 
 def test_a_quiet_cell_asks_too_and_waiting_for_the_user_is_no_work(terminal: Terminal) -> None:
+    asked = time.monotonic()
     terminal.ask(tool("python", {"code": "QUIET = 1"}), text("**quietly**"), options="--mode ask --quiet")
     question = terminal.until(r"type a reason.*: ")
     assert "QUIET = 1" in question
     time.sleep(1.5)
     terminal.child.sendline("y")
     assert "quietly" in terminal.finished()
+    whole = time.monotonic() - asked
     assert "1" in terminal.line("QUIET")
     (path,) = terminal.folder.rglob(TRANSCRIPT)
     ended = [event for event in read_events(path) if isinstance(event, TurnEnded)][-1]
-    assert 0 < ended.seconds < 1.5
+    assert 0 < ended.seconds <= whole - 1.5, "of the time until the question and behind the answer"
 
 
 def test_jupyter_console_shows_the_answer_and_asks_on_the_line(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def test_an_interrupt_at_any_instruction_of_a_turns_start_never_hangs_the_kernel
         plain = []
         for _ in range(10):
             cell = kernel.run(
-                "import time; time.sleep(9)", act=lambda _: (time.sleep(0.2), os.kill(pid, signal.SIGINT)), timeout=20.0
+                "import time; time.sleep(9)", act=lambda _: (time.sleep(0.2), os.kill(pid, signal.SIGINT)), timeout=60.0
             )
             assert cell.latency is not None
             plain.append(cell.latency - 0.2)
@@ -246,7 +246,7 @@ def test_an_interrupt_at_any_instruction_of_a_turns_start_never_hangs_the_kernel
             else:  # the blocking door
                 code = f"get_ipython().run_cell_magic('agent', '', 'hello {number}')"
             try:
-                cell = kernel.run(code, act=act, timeout=20.0)
+                cell = kernel.run(code, act=act, timeout=60.0)
             except queue.Empty:  # ipykernel's, see above; the cell is idle
                 ends["reply lost"] += 1
                 continue

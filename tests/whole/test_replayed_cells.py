@@ -13,6 +13,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from pace import within
 from rooms import Room, as_json, ask_as, plain, room
 
 from ipyagent.journal.events import (
@@ -404,8 +405,9 @@ def test_of_two_notebooks_with_the_same_cell_neither_is_guessed(tmp_path: Path) 
         assert place.kernel.eval("x") == "b"
 
 
+@pytest.mark.paced
 def test_passing_words_are_found_in_one_pass() -> None:
     said = ToolReturned(call="t", name="python", blocks=({"type": "text", "text": "[rebound: " * 100_000},))
     began = time.monotonic()
     assert differences(said, said) == []
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < within(5, 60)

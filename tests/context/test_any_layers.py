@@ -249,7 +249,7 @@ def test_nothing_is_lost_in_any_order_of_layers_refusals_stops_undo_and_resume(
 
 @pytest.mark.slow
 @settings(
-    max_examples=50,
+    max_examples=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.generate, Phase.shrink),

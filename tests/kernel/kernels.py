@@ -86,11 +86,13 @@ class Kernel:
         answer: str | None = None,
         allow_stdin: bool = True,
         timeout: float = 90.0,
+        reply: float = 60.0,
         in_subshell: bool = False,
         cell_id: str = "",
     ) -> Cell:
         """Run a cell. `act` is called once, when the cell's text contains `when` (a stdin request
-        when `when` is "stdin"), as soon as possible after. `cell_id` as JupyterLab says it."""
+        when `when` is "stdin"), as soon as possible after. `cell_id` as JupyterLab says it. `timeout`: seconds until it
+        is idle, then `reply` seconds for its reply."""
         assert not self.dead, "this kernel hung in an earlier test"
         client, cell = self.client, Cell()
         if in_subshell or cell_id:
@@ -143,9 +145,9 @@ class Kernel:
         cell.seconds = time.monotonic() - began
         cell.latency = None if acted is None else time.monotonic() - acted
         while True:
-            reply = client.get_shell_msg(timeout=timeout)
-            if reply["parent_header"].get("msg_id") == message:
-                cell.reply = reply["content"]
+            got = client.get_shell_msg(timeout=reply)
+            if got["parent_header"].get("msg_id") == message:
+                cell.reply = got["content"]
                 return cell
 
     def interrupt(self) -> None:

@@ -100,7 +100,7 @@ def test_an_interrupt_at_the_very_end_of_a_turn_damages_nothing(tmp_path: Path) 
                     else f"%%agent\nround {step}",
                     when="" if step % 2 == 0 else "begun",
                     act=lambda kernel, wait=wait: (time.sleep(wait), kernel.interrupt()),
-                    timeout=5.0,
+                    reply=4.0,
                 )
             except queue.Empty:
                 # the cell ended, and the interrupt met ipykernel between its end and its reply; a plain
@@ -212,7 +212,7 @@ def test_an_interrupt_of_the_very_first_cell_is_one_line(tmp_path: Path, wait: f
         assert server.refused == []
 
 
-SIGNALS = int(os.environ.get("IPYAGENT_SIGNALS", "300"))
+SIGNALS = int(os.environ.get("IPYAGENT_SIGNALS", "150"))
 """The whole measurement is 2,000."""
 IDLE = 1.0
 """Seconds to idle, beyond what an interrupt of a plain cell takes on the same machine."""
@@ -246,7 +246,7 @@ def test_an_interrupt_at_any_instruction_of_a_turns_start_never_hangs_the_kernel
             else:  # the blocking door
                 code = f"get_ipython().run_cell_magic('agent', '', 'hello {number}')"
             try:
-                cell = kernel.run(code, act=act, timeout=60.0)
+                cell = kernel.run(code, act=act, reply=4.0)
             except queue.Empty:  # ipykernel's, see above; the cell is idle
                 ends["reply lost"] += 1
                 continue

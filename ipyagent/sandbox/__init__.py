@@ -54,6 +54,11 @@ class Policy:
     def writes(self) -> tuple[Path, ...]:
         return (self.root,) if self.level == "project" else ()
 
+    @property
+    def kept(self) -> list[str]:
+        """What is not written all the same."""
+        return [os.path.realpath(folder / name) for folder in self.writes for name in KEPT]
+
 
 class Backend(Protocol):
     """One way of confining a command."""
@@ -123,6 +128,7 @@ class Landlock:
     gaps = (
         "the names of files in hidden folders can be listed, their content cannot be read",
         "in a folder with a file that is hidden from commands, new files cannot be read back by the command",
+        "MCP servers and hooks at the level project can write in the project's .git/hooks, .git/config and .ipyagent",
         "a hard link in the project to a file outside is written through",
     )
 
@@ -150,7 +156,7 @@ class Landlock:
         )
         if watch is None:
             return confine.spawn(command, confinement, **popen)
-        return deeds.spawn(command, watch, confinement.folders, confinement=confinement, **popen)
+        return deeds.spawn(command, watch, confinement.folders, policy.kept, confinement=confinement, **popen)
 
 
 # ---------------------------------------------------------------------- Linux: bubblewrap
@@ -165,7 +171,7 @@ class Bubblewrap:
     name = "bubblewrap"
     gaps = (
         "a command sees its own processes only (`ps`, `kill`)",
-        "a named pipe that a process outside reads can be written to",
+        "MCP servers and hooks can write to a named pipe that a process outside reads",
         "a hard link in the project to a file outside is written through",
     )
 
@@ -173,11 +179,15 @@ class Bubblewrap:
         from ipyagent.sandbox import confine
 
         words = [self.program, "--seccomp", "9", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        words += ["--remount-ro", "/proc"]  # root may write in /proc/sys without any powers
         for place in ("/run", "/var/run", "/dev/shm"):
             if os.path.isdir(place) and not os.path.islink(place):
                 words += ["--tmpfs", place]
         for folder in policy.writes:
             words += ["--bind", str(folder), str(folder)]
+            if (git := folder / ".git").is_dir() and not git.is_symlink():
+                words += ["--bind", str(git), str(git)]  # so that no other takes its place
+                words += [] if (git / "hooks").exists() else ["--tmpfs", str(git / "hooks")]
             for kept in (folder / name for name in KEPT):
                 words += ["--ro-bind", str(kept), str(kept)] if kept.exists() else []
         if policy.temporary is not None:
@@ -207,7 +217,7 @@ class Bubblewrap:
         from ipyagent.sandbox import deeds
 
         folders = [os.path.realpath(each) for each in (*policy.writes, policy.temporary) if each is not None]
-        return deeds.spawn(self.argv(command, policy), watch, folders, outer=self.program, **popen)
+        return deeds.spawn(self.argv(command, policy), watch, folders, policy.kept, outer=self.program, **popen)
 
 
 # ---------------------------------------------------------------------- macOS
@@ -364,11 +374,11 @@ def _problem(candidate: Backend) -> str:
         return "it did not keep a command from writing" if canary.exists() else ""
 
 
-def backend(policy: Policy | None = None) -> Backend | None:
+def backend(policy: Policy | None = None, *, watched: bool = True) -> Backend | None:
     """The best way that works here, for this policy; None when none does. After `find` or `ready`, at once."""
     working = find().working
-    if policy is not None and policy.veiled and policy.writes:
-        # Landlock's rules would make new files beside a veiled one unreadable
+    if policy is not None and policy.writes and (policy.veiled or not watched):
+        # Landlock's rules would make new files beside a veiled one unreadable, and know no exceptions in a folder
         working = tuple(sorted(working, key=lambda each: not isinstance(each, Bubblewrap)))
     return working[0] if working else None
 
@@ -388,9 +398,9 @@ def confined(
     if level == "open":
         return nullcontext(([*command], environment))
     given = policy(level, root)
-    if (found := backend(given)) is None:
+    if (found := backend(given, watched=False)) is None:
         why = f"its entry has the sandbox level {level!r}, and {find().why}"
-        raise NoSandbox(f"{why}: install bubblewrap, or take \"sandbox\" out of the entry")
+        raise NoSandbox(f'{why}: install bubblewrap, or take "sandbox" out of the entry')
     return _confined(command, given, found, environment)
 
 

@@ -79,7 +79,7 @@ _BY_NOBODY = ("setxattrat", "removexattrat", "file_setattr")
 _ABSENT = ("clone3", *_BY_NOBODY)
 """Answered as if the system did not have them: their arguments are in memory, where a filter cannot look."""
 
-_LOAD, _EQUAL, _OVER, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_LOAD, _EQUAL, _OVER, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
 _ALLOW, _ERRNO, _NOTIFY = 0x7FFF0000, 0x00050000, 0x7FC00000
 _NEW_NAMESPACE = 0x7E020000
 """Flags of clone: user, PID, network, mount, UTS, IPC and control group namespaces."""
@@ -87,6 +87,14 @@ _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _STREAM, _SEQPACKET = 1, 5
 _TERMINAL_INPUT = (0x5412, 0x541C)
 """TIOCSTI, TIOCLINUX: typing into a terminal for somebody else."""
+_REQUESTS = (0x5400, 0x8900)
+"""Of ioctl's requests those of terminals and pipes, and of sockets."""
+_FILE_REQUESTS = (1, 2, 0x80086601, 0x80087601, 0x801C581F, 0xC020660B, 0x40049409, 0x4020940D)
+"""And those that look at a file (blocks, flags, version, attributes, extents) or clone one into what is open to write:
+the others change what Landlock does not know, flags of
+files, subvolumes, encryption, also of files opened to read."""
+_NEWEST = 470
+"""The highest number of a call known here; what comes after is answered as if it were not there."""
 
 
 def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
@@ -104,8 +112,7 @@ def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
         (_RETURN, 0, 0, absent),
         (_LOAD, 0, 0, 0),
     ]
-    if which == 0:
-        code += [(_OVER, 0, 1, 0x40000000), (_RETURN, 0, 0, absent)]  # the x32 way of calling
+    code += [(_OVER, 0, 1, _NEWEST), (_RETURN, 0, 0, absent)]  # also the x32 way of calling
 
     def when(name: str, rest: list[tuple[int, int, int, int]]) -> None:
         if (wanted := number(name)) is not None:
@@ -129,8 +136,15 @@ def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
     # a pair of datagram sockets could still be made to send to others
     kinds = [argument(1), (_AND, 0, 0, 15), (_EQUAL, 2, 0, _STREAM), (_EQUAL, 1, 0, _SEQPACKET)]
     when("socketpair", [*kinds, (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, _ALLOW)])
-    typed = [(_EQUAL, 1 - at, 0 if at == 0 else 1, request) for at, request in enumerate(_TERMINAL_INPUT)]
-    when("ioctl", [argument(1), *typed, (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, _ALLOW)])
+    looks = [argument(1)]
+    for request in _TERMINAL_INPUT:
+        looks += [(_EQUAL, 0, 1, request), (_RETURN, 0, 0, refuse)]
+    for request in _FILE_REQUESTS:
+        looks += [(_EQUAL, 0, 1, request), (_RETURN, 0, 0, _ALLOW)]
+    looks.append((_AND, 0, 0, 0xFF00))
+    for family in _REQUESTS:
+        looks += [(_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
+    when("ioctl", [*looks, (_RETURN, 0, 0, refuse)])
     when("clone", [argument(0), (_ANY_BIT, 0, 1, _NEW_NAMESPACE), (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, _ALLOW)])
     own = [(_EQUAL, 1, 0, 0), (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, _ALLOW)]
     for name in ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"):
@@ -362,7 +376,7 @@ class Supervisor:
         try:
             target = f"/proc/self/fd/{place}".encode()
             real = os.readlink(target).decode(errors="surrogateescape")
-            if not _under(real, self._folders) or _under(real, self._hide):
+            if not under(real, self._folders) or under(real, self._hide):
                 return errno.EPERM
             return self._done(name, target, rest, attribute, value, times)
         finally:
@@ -375,6 +389,8 @@ class Supervisor:
         start = os.open(where, _O_PATH | os.O_CLOEXEC)
         if not path:
             return start
+        if path.startswith(b"/proc/self/"):  # the C library changes modes so: it means itself, not us
+            path = b"/proc/%d/%s" % (process, path.removeprefix(b"/proc/self/"))
         try:
             return os.open(path, _O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW), dir_fd=start)
         finally:
@@ -400,7 +416,8 @@ class Supervisor:
         return 0
 
 
-def _under(path: str, folders: Iterable[str]) -> bool:
+def under(path: str, folders: Iterable[str]) -> bool:
+    """Whether it is one of these or lies in one."""
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
 

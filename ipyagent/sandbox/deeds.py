@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ipyagent.sandbox import confine
@@ -60,8 +61,13 @@ _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
 _CONTINUE = 1
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _AT_FDCWD, _AT_REMOVEDIR = -100, 0x200
-_STREAMS = ("/dev/std", "/dev/fd/", "/dev/tty", "/dev/pts/", "/proc/")
-"""What a command has open already, and the system's own."""
+_STREAMS = ("/dev/tty", "/dev/pts/", "/proc/")
+"""The system's own, and pipes that a command has open."""
+_OWN = {
+    "/proc/self/": "", "/proc/thread-self/": "", "/dev/fd/": "fd/", "/dev/stdin": "fd/0", "/dev/stdout": "fd/1",
+    "/dev/stderr": "fd/2",
+}  # fmt: skip
+"""What leads to another file for each process, and where for one."""
 
 
 def _numbers() -> dict[int, str]:
@@ -116,11 +122,14 @@ class _Caller:
     def path(self, folder: int, place: int, *, follow: bool) -> str:
         """Absolute, with the links on the way followed; "" for what is none."""
         name = self.text(place) if place else ""
-        if not name or name.startswith(_STREAMS):
+        if not name:
             return ""
         if not os.path.isabs(name):
             where = "cwd" if folder == _AT_FDCWD else f"fd/{folder}"
             name = os.path.join(os.readlink(f"/proc/{self.process}/{where}"), name)
+        for start, own in _OWN.items():
+            if name.startswith(start):  # what it has open, by another name
+                name = f"/proc/{self.process}/{own}{name.removeprefix(start)}"
         if follow:
             return os.path.realpath(name)
         head, last = os.path.split(name.rstrip("/"))
@@ -144,10 +153,11 @@ class _Watching:
     None where bubblewrap (`outer`, its program) keeps it."""
 
     def __init__(
-        self, libc: Libc, listener: int, watch: Watch, folders: Sequence[str], confinement: Confinement | None,
-        outer: str,
+        self, libc: Libc, listener: int, watch: Watch, folders: Sequence[str], kept: Sequence[str],
+        confinement: Confinement | None, outer: str,
     ) -> None:  # fmt: skip
         self._listener, self._watch, self._folders, self._outer = listener, watch, folders, outer
+        self._kept = kept
         self._inner = confinement is not None
         self._names = _numbers()
         hide = confinement.hide if confinement is not None else ()
@@ -188,14 +198,26 @@ class _Watching:
             for deed in deeds:
                 self._watch(deed)
             return errno.EACCES if self._inner else -1
-        if not all(self._watch(deed) for deed in deeds):
+        if not all(self._watch(deed) for deed in deeds) or any(self._refuses(deed) for deed in deeds):
             return errno.EACCES
         if name in ATTRIBUTES and self._inner:
             return self._supervisor.answer(identity, process, name, given)
         return -1
 
+    def _refuses(self, deed: Deed) -> bool:
+        """What the kernel would let pass: Landlock what is kept in the project, bubblewrap a pipe of others."""
+        if deed.allowed or deed.what == "signal":
+            return False
+        return self._is_kept(deed) if self._inner else Path(deed.path).is_fifo()
+
+    def _is_kept(self, deed: Deed) -> bool:
+        above = deed.what in ("remove", "replace", "link")  # so would be a folder around it
+        return any(
+            confine.under(deed.path, [each]) or (above and confine.under(each, [deed.path])) for each in self._kept
+        )
+
     def _deeds(self, caller: _Caller, name: str, given: Sequence[int]) -> list[Deed | None]:
-        at = name.endswith(("at", "at2"))
+        at = name != "creat" and name.endswith(("at", "at2"))
         first = (_signed(given[0]), given[1]) if at else (_AT_FDCWD, given[0])
         match name:
             case "socket":
@@ -248,7 +270,7 @@ class _Watching:
         exists = os.path.lexists(path)
         if (there is not None and there != exists) or not (exists or os.path.isdir(os.path.dirname(path))):
             return None
-        allowed = any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in self._folders)
+        allowed = confine.under(path, self._folders) and not self._is_kept(Deed(what, path, True))
         touched = path if exists and what in ("write", "append", "mode", "link") else os.path.dirname(path)
         if not allowed and what != "mode" and not os.access(touched, os.W_OK):
             return None
@@ -268,13 +290,14 @@ def spawn(
     command: Sequence[str],
     watch: Watch,
     folders: Sequence[str],
+    kept: Sequence[str],
     *,
     confinement: Confinement | None = None,
     outer: str = "",
     **popen: Any,
 ) -> subprocess.Popen[bytes]:
     """Start the command, confined or by `outer` (a program that confines it), and tell `watch` what it is about to do
-    outside of its own. `folders`: where it may write. Raises OSError."""
+    outside of its own. `folders`: where it may write, but for `kept`. Raises OSError."""
     listeners: queue.SimpleQueue[int] = queue.SimpleQueue()
     made: list[subprocess.Popen[bytes]] = []
     failed: list[BaseException] = []
@@ -283,7 +306,7 @@ def spawn(
     def supervise() -> None:  # started here: a thread inherits what confines the one that starts it
         if (listener := listeners.get()) < 0:
             return
-        watching = _Watching(Libc(), listener, watch, folders, confinement, outer)
+        watching = _Watching(Libc(), listener, watch, folders, kept, confinement, outer)
         poll = select.poll()
         poll.register(listener, select.POLLIN)
         try:

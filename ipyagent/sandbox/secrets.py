@@ -12,6 +12,9 @@ HOME = """
 .local/share/kwalletd .git-credentials .config/git/credentials .config/gh .config/glab-cli .config/rclone .config/op
 .config/sops .huggingface/token .cache/huggingface/token .kaggle .databrickscfg .snowflake .pgpass .my.cnf .s3cfg .boto
 .terraform.d/credentials.tfrc.json .vault-token .cargo/credentials .cargo/credentials.toml .gem/credentials
+.npmrc .yarnrc.yml .m2/settings.xml .gradle/gradle.properties .streamlit/secrets.toml .oci .config/doctl .config/hub
+.bash_history .zsh_history .python_history .node_repl_history .psql_history .mysql_history .sqlite_history
+.ipython/profile_default/history.sqlite .ipython/profile_default/history.sqlite-wal
 .local/share/jupyter/runtime Library/Jupyter/runtime .claude/.credentials.json .codex/auth.json
 .mozilla .thunderbird .config/google-chrome .config/chromium .config/BraveSoftware .config/microsoft-edge
 .config/vivaldi .config/opera snap/firefox .var/app/org.mozilla.firefox
@@ -19,7 +22,7 @@ Library/Keychains Library/Cookies Library/Safari Library/Mail Library/Messages
 Library/Application\\ Support/Google/Chrome Library/Application\\ Support/Firefox
 Library/Application\\ Support/BraveSoftware Library/Application\\ Support/Microsoft\\ Edge
 """
-"""In the home folder: keys, tokens, keyrings, browsers' profiles, and the keys of running kernels."""
+"""In the home folder: keys, tokens, keyrings, browsers' profiles, what was typed, and the keys of running kernels."""
 SYSTEM = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers.d", "/etc/ssl/private", "/etc/krb5.keytab")
 _MOST = 2_000
 """Entries of a folder looked at for `.env` files."""

@@ -21,9 +21,11 @@ TOLD: dict[str, list[tuple[str, str]]] = {
     "rm a": [("remove", "a")],
     "mv a c": [("remove", "a"), ("replace", "c")],
     "cp a c": [("write", "c")],
+    "tar cf c a": [("write", "c")],  # by creat
     "ln a c": [("link", "a"), ("make", "c")],
     "ln -s a c": [("make", "c")],
     "mkdir d": [("make", "d")],
+    "exec 3< a; echo x > /dev/fd/3; echo x > /proc/self/fd/3": [("write", "a")],
     "cd sub && rmdir deep": [("remove", "sub/deep")],
     "chmod 600 link": [("mode", "a")],
     "touch -d 2020-01-01 a": [("write", "a"), ("mode", "a")],

@@ -126,9 +126,9 @@ class Landlock:
     name = "Landlock and seccomp"
     watches = True
     gaps = (
-        "the names of files in hidden folders can be listed, their content cannot be read",
-        "in a folder with a file that is hidden from commands, new files cannot be read back by the command",
-        "MCP servers and hooks at the level project can write in the project's .git/hooks, .git/config and .ipyagent",
+        "names in hidden folders can be listed",
+        "beside a file that is hidden from commands, new files cannot be read back",
+        "MCP servers and hooks at `project` can write .git/hooks, .git/config and .ipyagent",
         "a hard link in the project to a file outside is written through",
     )
 

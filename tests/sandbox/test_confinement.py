@@ -15,7 +15,7 @@ KEPT = HOSTILE.pop("kept")
 GAPS = {
     "bubblewrap": ("MCP servers and hooks can write to a named pipe that a process outside reads", ("/pipe",)),
     "landlock": (
-        "MCP servers and hooks at the level project can write in the project's .git/hooks, .git/config and .ipyagent",
+        "MCP servers and hooks at `project` can write .git/hooks, .git/config and .ipyagent",
         (".git/hooks", ".git/config", ".ipyagent", "git config core.fsmonitor", "git init -q $P", "rm -rf $P/.git"),
     ),
 }

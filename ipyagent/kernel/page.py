@@ -22,7 +22,7 @@ from ipyagent.kernel.frontend import route_clicks
 from ipyagent.kernel.notebook import Notebook
 
 TARGET = "ipyagent.page"
-PATIENCE = 1.5
+PATIENCE = 4.0
 """Seconds in which a page answers, or counts as closed."""
 DOING = 10.0
 """Seconds in which a page that has taken an edit says that it is made."""

@@ -7,6 +7,14 @@ from pathlib import Path
 import pytest
 
 from .lab import CHROMIUM, Server
+from .product import Product
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Time for a machine that is half as fast: what waits in vain says so before."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +33,16 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def notebook7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     yield from _server(tmp_path_factory.mktemp("notebook7"), "notebook")
+
+
+@pytest.fixture(autouse=True)
+def begun_anew(request: pytest.FixtureRequest) -> None:
+    """Each attempt at a test starts clean, a repetition too: what serves a module has no kernel, file or scripted reply
+    of the attempt before."""
+    for name in {"product", "server", "lab", "notebook7"} & set(request.fixturenames):
+        made = request.getfixturevalue(name)
+        assert isinstance(made, Server | Product)
+        made.begin_anew()
 
 
 def _server(root: Path, app: str) -> Iterator[Server]:

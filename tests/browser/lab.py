@@ -9,18 +9,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Locator, sync_playwright
+from playwright.sync_api import Locator, expect, sync_playwright
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHROMIUM = os.environ.get("IPYAGENT_CHROMIUM", "/usr/bin/chromium")
@@ -28,11 +31,23 @@ CHROME_FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
+PATIENCE = 90
+"""Seconds in which whatever is waited for comes, on a busy machine too; what a test says of time it measures."""
+expect.set_options(timeout=1000 * PATIENCE)
 PANEL = (
     "const app = window.jupyterapp; let p = app.shell.currentWidget;"
     "if (!p || !p.context || !p.content?.widgets) for (const w of app.shell.widgets('main'))"
     " if (w.context && w.content && w.content.widgets) { p = w; break; }"
 )
+
+
+_PAINTED = """dark => {
+  const probe = document.body.appendChild(document.createElement("i"));
+  probe.style.backgroundColor = "var(--jp-layout-color1)";
+  const light = Number(/\\d+/.exec(getComputedStyle(probe).backgroundColor)[0]);
+  probe.remove();
+  return dark === light < 128;
+}"""
 
 
 def write_notebook(folder: Path, name: str, cells: list[str]) -> str:
@@ -71,11 +86,10 @@ class Server:
             "JUPYTERLAB_SETTINGS_DIR": str(own / "settings"),
             "JUPYTERLAB_WORKSPACES_DIR": str(own / "workspaces"),
             "IPYTHONDIR": str(own / "ipython"),
+            "IPYAGENT_HOME": str(root / ".home"),
             **(environment or {}),
         }
-        quiet = own / "settings" / "@jupyterlab" / "apputils-extension"
-        quiet.mkdir(parents=True, exist_ok=True)
-        (quiet / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
+        self._quiet()
         # a package that the tests use for clusters brings a page extension that asks for a cluster manager
         pages = own / "config" / "labconfig"
         pages.mkdir(parents=True, exist_ok=True)
@@ -92,6 +106,9 @@ class Server:
             f"--{trait}.expose_app_in_browser=True",
         ]  # fmt: skip
         self.log = root / f"server-{app}.log"
+        self._given = own / "given"
+        shutil.rmtree(self._given, ignore_errors=True)
+        shutil.copytree(root, self._given, ignore=lambda *_: {".jupyter", self.log.name})
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, cwd=root, env=environment, start_new_session=True
@@ -102,7 +119,7 @@ class Server:
             self.stop()
             raise
 
-    def _wait(self, timeout: float = 90) -> str:
+    def _wait(self, timeout: float = PATIENCE) -> str:
         until = time.monotonic() + timeout
         while time.monotonic() < until:
             if self._process.poll() is not None:
@@ -118,10 +135,28 @@ class Server:
             time.sleep(0.2)
         raise TimeoutError(self.log.read_text()[-2000:])
 
+    def _quiet(self) -> None:
+        """Lab asks for no news and no newer version."""
+        folder = self.root / ".jupyter" / "settings" / "@jupyterlab" / "apputils-extension"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
+
+    def begin_anew(self) -> None:
+        """As it was when it had started: no kernels, and in its folder the files that it was given, none else."""
+        self._shut_kernels()
+        for left in self.root.iterdir():
+            if left != self.log and left.name != ".jupyter":
+                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+        shutil.copytree(self._given, self.root, dirs_exist_ok=True)
+        for kind in ("settings", "workspaces"):
+            shutil.rmtree(self.root / ".jupyter" / kind, ignore_errors=True)
+        self._quiet()
+
     def stop(self) -> None:
         """Ends the server and its kernels (they share its process group or are its children)."""
         if self._process.poll() is None:
-            self._shut_kernels()
+            with suppress(OSError, AttributeError):  # else they end with their server
+                self._shut_kernels()
             os.killpg(self._process.pid, signal.SIGTERM)
             try:
                 self._process.wait(15)
@@ -130,14 +165,16 @@ class Server:
                 self._process.wait(5)
 
     def _shut_kernels(self) -> None:
-        try:
-            with urllib.request.urlopen(self.base + "/api/kernels", timeout=5) as answer:
-                kernels: list[dict[str, Any]] = json.load(answer)
-            for kernel in kernels:
-                request = urllib.request.Request(f"{self.base}/api/kernels/{kernel['id']}", method="DELETE")
-                urllib.request.urlopen(request, timeout=15).read()
-        except (OSError, AttributeError):
-            pass  # it ends with its server
+        for kind in ("sessions", "kernels"):  # a session ends with its kernel
+            with urllib.request.urlopen(f"{self.base}/api/{kind}", timeout=30) as answer:
+                found: list[dict[str, Any]] = json.load(answer)
+            for each in found:
+                request = urllib.request.Request(f"{self.base}/api/{kind}/{each['id']}", method="DELETE")
+                try:
+                    urllib.request.urlopen(request, timeout=60).read()
+                except urllib.error.HTTPError as problem:
+                    if problem.code not in (404, 410):  # it went meanwhile
+                        raise
 
 
 class Page:
@@ -151,7 +188,9 @@ class Page:
             self._browser = self._playwright.chromium.launch(
                 executable_path=CHROMIUM, args=list(CHROME_FLAGS), headless=True
             )
-            self.page = self._browser.new_context(viewport={"width": width, "height": height}, **context).new_page()
+            opened = self._browser.new_context(viewport={"width": width, "height": height}, **context)
+            opened.set_default_timeout(1000 * PATIENCE)
+            self.page = opened.new_page()
         except BaseException:
             self._playwright.stop()
             raise
@@ -168,9 +207,9 @@ class Page:
     def open(self, notebook: str, *, kernel: bool = True, fresh: bool = True) -> None:
         path = "/lab/tree/" if self.server.app == "lab" else "/notebooks/"
         query = "?reset" if fresh and self.server.app == "lab" else ""
-        self.page.goto(self.server.base + path + notebook + query, timeout=90_000)
-        self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
-        self.page.wait_for_function("window.jupyterapp && window.jupyterapp.shell", timeout=30_000)
+        self.page.goto(self.server.base + path + notebook + query)
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell")
+        self.page.wait_for_function("window.jupyterapp && window.jupyterapp.shell")
         if kernel and self.server.forgetful:
             self.wait_answer()
         elif kernel:
@@ -184,24 +223,25 @@ class Page:
         try:
             self.wait_idle(15)
         except TimeoutError:
-            self.page.reload(timeout=90_000)
-            self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
+            self.page.reload()
+            self.page.wait_for_selector(".jp-Notebook .jp-Cell")
             self.wait_idle()
 
-    def wait_idle(self, timeout: float = 60) -> None:
+    def wait_idle(self, timeout: float = PATIENCE) -> None:
         script = f"() => {{ {PANEL} return p?.context?.sessionContext?.session?.kernel?.status }}"
         self._until(lambda: self.page.evaluate(script) == "idle", timeout, "an idle kernel")
 
-    def run(self, cell: int, *, wait: bool = True, timeout: float = 60) -> None:
+    def run(self, cell: int, *, wait: bool = True, timeout: float = PATIENCE) -> None:
+        """Its number goes first: the one that comes is of this run."""
         self.page.evaluate(
             f"(i) => {{ {PANEL} p.content.activeCellIndex = i; p.content.deselectAll();"
-            " app.commands.execute('notebook:run-cell'); }",
+            " p.content.widgets[i].model.executionCount = null; app.commands.execute('notebook:run-cell'); }",
             cell,
         )
         if wait:
             self.wait_done(cell, timeout)
 
-    def wait_done(self, cell: int, timeout: float = 60) -> None:
+    def wait_done(self, cell: int, timeout: float = PATIENCE) -> None:
         self._until(lambda: self.prompt(cell).isdigit(), timeout, f"the end of cell {cell}")
 
     def prompt(self, cell: int) -> str:
@@ -209,6 +249,10 @@ class Page:
 
     def cell(self, cell: int) -> Locator:
         return self.page.locator(".jp-Notebook .jp-Cell").nth(cell)
+
+    def says(self, cell: int, words: str) -> None:
+        """Wait until the words are to be seen in the cell: what is drawn comes after the cell's end."""
+        expect(self.cell(cell)).to_contain_text(words, use_inner_text=True)
 
     def outputs(self, cell: int) -> list[dict[str, Any]]:
         script = f"(i) => {{ {PANEL} return p.content.widgets[i].model.outputs.toJSON() }}"
@@ -231,8 +275,9 @@ class Page:
         """"JupyterLab Dark" or "JupyterLab Light"."""
         self.command("apputils:change-theme", {"theme": name})
         dark = str("Dark" not in name).lower()
-        self.page.wait_for_selector(f'body[data-jp-theme-light="{dark}"]', timeout=15_000, state="attached")
-        time.sleep(0.5)  # the style sheet is swapped after the attribute
+        self.page.wait_for_selector(f'body[data-jp-theme-light="{dark}"]', state="attached")
+        self.page.wait_for_function(_PAINTED, arg="Dark" in name)  # the style sheet is swapped after the attribute
+        self.page.wait_for_timeout(300)  # colours that change slowly
 
     def shot(self, name: str) -> Path:
         path = self.shots / f"{name}.png"

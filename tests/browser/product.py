@@ -14,9 +14,11 @@ from ipyagent.practice.model import answer
 from ipyagent.practice.replies import Fault, Reply
 from ipyagent.practice.server import PracticeServer
 
-from .lab import PANEL, Page, Server
+from .lab import PANEL, PATIENCE, Page, Server
 
 MODEL = "claude-sonnet-5-5"
+HELD = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)"
+"""Code that blocks the kernel until `let_go`."""
 
 # Measured in the page: from the click to the moment the cell has its number, in milliseconds.
 _TIMED = (
@@ -69,7 +71,6 @@ class Product:
                     "IPYAGENT_MODEL": MODEL,
                     "IPYAGENT_MODE": "auto",
                     "IPYAGENT_EXTRACTION": "false",
-                    "IPYAGENT_HOME": str(root / ".home"),
                     **(environment or {}),
                 },
             )
@@ -86,10 +87,26 @@ class Product:
         self.jupyter.stop()
         self.model.stop()
 
+    def begin_anew(self) -> None:
+        """As it was when it had started; the model has been asked nothing."""
+        self.jupyter.begin_anew()
+        until(lambda: self.model.open_streams == 0, "end of what the kernels asked")
+        self.forget()
+        self.model.log.clear()
+
     def script(self, *replies: Reply | Fault) -> None:
         """What the model answers next."""
         assert self.model.scripted == 0, f"replies of the step before are left: {self.model!r}"
         self.model.script(*replies)
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        """What the model was asked, as far as it has come."""
+        return [each.body for each in self.model.messages if each.body]
+
+    def let_go(self) -> None:
+        """Code that is HELD ends, also what comes of it later."""
+        (self.root / "go").touch()
 
     def forget(self) -> int:
         """Drop scripted replies that were not asked for; how many there were."""
@@ -117,11 +134,11 @@ def timed_end(page: Page, cell: int, kind: str, *, late_approval: bool = False) 
     return took
 
 
-def until(ready: Callable[[], Any], what: str, seconds: float = 20) -> None:
-    """Wait for a condition."""
+def until(ready: Callable[[], Any], what: str | Callable[[], str], seconds: float = PATIENCE) -> None:
+    """Wait for a condition; `what` says in the end what did not come."""
     end = time.monotonic() + seconds
     while not ready():
-        assert time.monotonic() < end, f"no {what} after {seconds} s"
+        assert time.monotonic() < end, f"no {what() if callable(what) else what} after {seconds} s"
         time.sleep(0.02)
 
 

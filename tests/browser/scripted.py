@@ -13,6 +13,7 @@ import io
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from ipyagent.journal.events import (
@@ -139,6 +140,8 @@ async def whole(turn: Turn) -> str:
     for row in range(40):
         turn.show(Streamed(channel="tool", ref="t1", text=f"row {row}: \x1b[31mAdelie\x1b[0m {3700 + row} g\n"))
         await asyncio.sleep(0.04)
+    while not Path("go").exists():  # the test has looked at it
+        await asyncio.sleep(0.02)
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": figure()}}
     rows = "\n".join(f"row {row}: Adelie {3700 + row} g" for row in range(40))
     turn.show(

@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 from ipyagent.practice.replies import text, tool
 
 from .lab import CHROMIUM, PANEL, REPOSITORY, Page, write_notebook
-from .product import Product, until
+from .product import HELD, Product, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -49,7 +49,7 @@ def opened(product: Product, page: Page, name: str, cells: list[str]) -> list[st
     write_notebook(product.root, name, cells)
     page.open(name)
     page.run(0)
-    page.page.wait_for_selector(".ipyagent-on", timeout=60_000, state="attached")
+    page.page.wait_for_selector(".ipyagent-on", state="attached")
     return [cell["id"] for cell in stored(product, name)]
 
 
@@ -62,12 +62,12 @@ def source(cell: dict[str, Any]) -> str:
 
 
 def shows(page: Page, sources: list[str]) -> None:
-    until(lambda: page.page.evaluate(SOURCES) == sources, f"cells {sources}", 60)
+    until(lambda: page.page.evaluate(SOURCES) == sources, lambda: f"cells {sources}, but {page.page.evaluate(SOURCES)}")
 
 
 def asked(product: Product, number: int = -1) -> str:
     """The last message that the model got in a request."""
-    return json.dumps(product.model.messages[number].body["messages"][-1], ensure_ascii=False)
+    return json.dumps(product.bodies[number]["messages"][-1], ensure_ascii=False)
 
 
 def ours(page: Page) -> list[str]:
@@ -78,7 +78,7 @@ def ours(page: Page) -> list[str]:
 def select(page: Page, cell: int) -> None:
     """Choose a cell, in command mode."""
     page.cell(cell).locator(".jp-InputArea-prompt").first.click()
-    page.page.wait_for_selector(".jp-Notebook.jp-mod-commandMode", timeout=60_000)
+    page.page.wait_for_selector(".jp-Notebook.jp-mod-commandMode")
 
 
 def test_three_cells_into_an_unsaved_notebook_one_rejected_one_undone(product: Product, shots: Path) -> None:
@@ -92,7 +92,7 @@ def test_three_cells_into_an_unsaved_notebook_one_rejected_one_undone(product: P
         product.script(tool("notebook", {"action": "read"}), tool("notebook", insert), text("Two are in."))
         page.run(1, wait=False)
         diffs = page.cell(2).locator(".ipyagent-diff")
-        expect(diffs).to_have_count(3, timeout=60_000)
+        expect(diffs).to_have_count(3)
         assert "'mine, not saved'" in asked(product)  # what the model reads is what stands in the page
         assert HURT in diffs.nth(1).inner_text()
         page.cell(2).scroll_into_view_if_needed()
@@ -139,7 +139,7 @@ def test_every_edit_is_made_in_the_open_page_and_is_one_step_back(product: Produ
             text("Done."),
         )
         page.run(1)
-        assert "another of this name" in json.dumps(product.model.messages[-1].body["messages"][:3])
+        assert "another of this name" in json.dumps(product.bodies[-1]["messages"][:3])
         new = "x = 42\nprint('there', x)"
         shows(page, [SETUP, "%%agent\nwork", "z = 3", new])
         assert page.outputs(3)[0]["text"].strip() == "there 42"
@@ -154,14 +154,15 @@ def test_every_edit_is_made_in_the_open_page_and_is_one_step_back(product: Produ
         # a cell that the user changes meanwhile is theirs
         product.script(
             tool("notebook", {"action": "read"}),
-            tool("python", {"code": "import time; time.sleep(3)"}),
+            tool("python", {"code": HELD}),
             tool("notebook", {"action": "replace", "cell": ids[3], "source": "y = 'agent'"}),
             text("Left alone."),
         )
         page.page.evaluate(TYPED, [1, "%%agent\nmore"])
         page.run(1, wait=False)
-        page.cell(1).get_by_text("running python").first.wait_for(timeout=60_000)
+        page.cell(1).get_by_text("running python").first.wait_for()
         page.page.evaluate(TYPED, [3, "y = 'user'"])
+        product.let_go()
         page.wait_done(1)
         assert "was changed in the open page since it was read" in asked(product)
         assert page.page.evaluate(SOURCES)[3] == "y = 'user'"
@@ -178,16 +179,17 @@ def test_an_edit_whose_page_closes_meanwhile_is_made_nowhere(product: Product, s
         before = (product.root / "closes.ipynb").read_bytes()
         product.script(
             tool("notebook", {"action": "read"}),
-            tool("python", {"code": "import time; time.sleep(4)"}),
+            tool("python", {"code": HELD}),
             tool("notebook", {"action": "replace", "cell": ids[2], "source": "x = 'agent'"}),
             tool("notebook", {"action": "read"}),
             text("Nothing was changed."),
         )
-        sent = len(product.model.messages)
+        sent = len(product.bodies)
         page.run(1, wait=False)
-        until(lambda: len(product.model.messages) == sent + 2, "a call of python", 30)
+        until(lambda: len(product.bodies) == sent + 2, "a call of python")
         page.page.goto("about:blank")
-        until(lambda: [each.body for each in product.model.messages[sent + 4 :]], "the last request", 60)
+        product.let_go()
+        until(lambda: len(product.bodies) == sent + 5, "the last request")
         told = asked(product, sent + 3)
         assert "was not read in this session" in told or "no longer answers" in told
         assert "as it stands in the user's open page" not in asked(product, sent + 4)
@@ -201,7 +203,7 @@ def test_fix_asks_with_the_cell_and_its_error(product: Product, shots: Path) -> 
         page.run(1)
         page.run(2)
         fix = page.cell(2).locator(".ipyagent-fix")
-        expect(fix).to_be_visible(timeout=60_000)
+        expect(fix).to_be_visible()
         page.page.evaluate("() => document.querySelector('.ipyagent-fix').click()")
         time.sleep(0.3)
         assert len(page.page.evaluate(SOURCES)) == 4
@@ -220,7 +222,7 @@ def test_fix_asks_with_the_cell_and_its_error(product: Product, shots: Path) -> 
             product.script(text("The same."))
             page.cell(2).locator(".jp-InputArea-prompt").first.click(button="right")
             page.page.locator(".lm-Menu-itemLabel", has_text="Fix with Agent").click()
-            until(lambda: len(product.model.messages[-1].body["messages"]) == 3, "a second request")
+            until(lambda: len(product.bodies[-1]["messages"]) == 3, "a second request")
             assert "f(0.0)" in asked(product)
             assert "ZeroDivisionError" in asked(product)
         assert ours(page) == []
@@ -244,7 +246,7 @@ def test_a_request_runs_in_its_own_notebook_whichever_is_in_front_by_then(produc
             " for (const w of app.shell.widgets('main'))"
             " if (w.context?.path === 'aside.ipynb') app.shell.activateById(w.id); }"
         )
-        until(lambda: product.model.messages and "Explain @cell:" in asked(product), "the request")
+        until(lambda: product.bodies and "Explain @cell:" in asked(product), "the request")
         page.command("docmanager:open", {"path": "asks.ipynb"})
         page.wait_done(2)
         assert not (product.root / "ran_aside").exists()
@@ -264,7 +266,7 @@ def test_keys_menus_and_the_palette_ask_about_a_cell(product: Product, shots: Pa
         select(page, 1)
         product.script(text("It multiplies."))
         page.page.locator(".lm-MenuBar-item", has_text="Run").first.click()
-        page.page.locator(".lm-Menu-itemLabel", has_text="Explain Cell with Agent").wait_for(timeout=60_000)
+        page.page.locator(".lm-Menu-itemLabel", has_text="Explain Cell with Agent").wait_for()
         page.shot("companion_menu_lab")
         page.page.locator(".lm-Menu-itemLabel", has_text="Explain Cell with Agent").click()
         until(lambda: page.page.evaluate(SOURCES)[2] == "%%agent\nExplain @cell:2 step by step.", "a request")
@@ -274,7 +276,7 @@ def test_keys_menus_and_the_palette_ask_about_a_cell(product: Product, shots: Pa
         page.page.locator(".lm-CommandPalette-input").fill("agent")
         labels = ("Ask Agent About the Selection", "Agent Panel", "Compact the Agent's Context")
         for label in labels:
-            expect(found.filter(has_text=label).first).to_be_visible(timeout=60_000)
+            expect(found.filter(has_text=label).first).to_be_visible()
         page.shot("companion_palette_lab")
         page.page.keyboard.press("Escape")
         assert ours(page) == []
@@ -290,19 +292,19 @@ def test_requests_look_like_text_and_complete_while_they_are_typed(product: Prod
         until(lambda: page.page.evaluate(mime, 2) == "text/x-ipythongfm", "Markdown in a request")
         assert page.page.evaluate(mime, 4) != "text/x-ipythongfm"
         hint = "(i) => getComputedStyle(document.querySelectorAll('.jp-Cell')[i].querySelector('.cm-line:last-child'), '::before').content"  # noqa: E501
-        assert "Ask the agent" in page.page.evaluate(hint, 3)
+        until(lambda: "Ask the agent" in page.page.evaluate(hint, 3), "a hint")
         assert "Ask the agent" not in page.page.evaluate(hint, 2)
         page.shot("companion_text_lab")
         page.cell(3).locator(".cm-line").last.click()
         page.page.keyboard.type("show @pen", delay=60)
         items = page.page.locator(".jp-Completer .jp-Completer-item")
-        expect(items.filter(has_text="@penguins").first).to_be_visible(timeout=60_000)
+        expect(items.filter(has_text="@penguins").first).to_be_visible()
         page.shot("companion_completes_lab")
         page.page.keyboard.press("Escape")
         page.page.evaluate(TYPED, [3, "%%agent\n"])
         page.cell(3).locator(".cm-line").last.click()
         page.page.keyboard.type("/")
-        expect(items.filter(has_text="/").first).to_be_visible(timeout=60_000)
+        expect(items.filter(has_text="/").first).to_be_visible()
         # a cell that is no request any more is code again
         page.page.keyboard.press("Escape")
         page.page.evaluate(TYPED, [2, "plot(this)"])
@@ -317,33 +319,33 @@ def test_the_panel_at_the_side_follows_the_kernel_of_the_notebook_in_front(produ
         opened(product, page, "side.ipynb", [SETUP, "%%agent\nwork", "'last'"])
         page.command("ipyagent:panel")
         side = page.page.locator("#ipyagent-side")
-        expect(side.locator(".ia-board")).to_be_visible(timeout=60_000)
-        product.script(tool("python", {"code": "import time\nfor n in range(600):\n    time.sleep(0.1)"}))
+        expect(side.locator(".ia-board")).to_be_visible()
+        product.script(tool("python", {"code": HELD}))
         page.run(1, wait=False)
         stop = side.locator(".ipyagent-side-stop")
-        expect(stop).to_be_enabled(timeout=60_000)
+        expect(stop).to_be_enabled()
         page.shot(f"companion_side_busy_{app}")
-        page.page.reload(timeout=90_000)  # in mid-run, while code blocks the kernel
-        page.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
-        page.page.wait_for_function("window.jupyterapp && window.jupyterapp.shell", timeout=60_000)
-        page.page.wait_for_selector(".ipyagent-on", timeout=60_000, state="attached")
+        page.page.reload()  # in mid-run, while code blocks the kernel
+        page.page.wait_for_selector(".jp-Notebook .jp-Cell")
+        page.page.wait_for_function("window.jupyterapp && window.jupyterapp.shell")
+        page.page.wait_for_selector(".ipyagent-on", state="attached")
         page.command("ipyagent:panel")
-        expect(stop).to_be_enabled(timeout=60_000)
+        expect(stop).to_be_enabled()
         stop.click()
         page.wait_idle()
-        expect(stop).to_be_disabled(timeout=60_000)
-        expect(side.locator(".ipyagent-side-told")).to_contain_text("$0.0", timeout=60_000)
-        expect(side.locator(".ia-board")).to_be_visible(timeout=60_000)
-        expect(side).to_contain_text("Turn 1", timeout=60_000)
+        expect(stop).to_be_disabled()
+        expect(side.locator(".ipyagent-side-told")).to_contain_text("$0.0")
+        expect(side.locator(".ia-board")).to_be_visible()
+        expect(side).to_contain_text("Turn 1")
         page.shot(f"companion_side_{app}")
         # a new kernel has no agent: the page says so there and nowhere else
         page.page.evaluate(RESTART)
         page.wait_idle()
-        expect(side).to_contain_text("has no agent", timeout=60_000)
-        assert page.page.locator(".ipyagent-on").count() == 0
+        expect(side).to_contain_text("has no agent")
+        expect(page.page.locator(".ipyagent-on")).to_have_count(0)
         page.run(0)
-        page.page.wait_for_selector(".ipyagent-on", timeout=60_000, state="attached")
-        expect(side.locator(".ia-board")).to_be_visible(timeout=60_000)
+        page.page.wait_for_selector(".ipyagent-on", state="attached")
+        expect(side.locator(".ia-board")).to_be_visible()
         assert ours(page) == []
         page.shut_down()
 
@@ -374,26 +376,27 @@ def test_each_of_two_kernels_works_in_its_own_notebook(product: Product, shots: 
         ids = opened(product, page, "first.ipynb", [SETUP, "%%agent\nwork", "'first'"])
         page.command("ipyagent:panel")
         name = page.page.locator(".ipyagent-side-name")
-        expect(name).to_have_text("first.ipynb", timeout=60_000)
+        expect(name).to_have_text("first.ipynb")
         product.script(
-            tool("python", {"code": "import time; time.sleep(4)"}),
+            tool("python", {"code": HELD}),
             tool("notebook", {"action": "read"}),
             tool("notebook", {"action": "insert", "after": ids[2], "source": "made = 1"}),
             text("In the first one."),
         )
         page.run(1, wait=False)
         page.command("docmanager:open", {"path": "second.ipynb"})
-        expect(name).to_have_text("second.ipynb", timeout=60_000)
-        expect(page.page.locator(".ipyagent-side-told")).to_contain_text("has no agent", timeout=60_000)
+        expect(name).to_have_text("second.ipynb")
+        expect(page.page.locator(".ipyagent-side-told")).to_contain_text("has no agent")
         page.run(0)
-        expect(page.page.locator(".ipyagent-side-told")).to_contain_text("claude", timeout=60_000)
+        expect(page.page.locator(".ipyagent-side-told")).to_contain_text("claude")
         page.shot("companion_second_lab")
+        product.let_go()
         page.command("docmanager:open", {"path": "first.ipynb"})
-        expect(name).to_have_text("first.ipynb", timeout=60_000)
+        expect(name).to_have_text("first.ipynb")
         page.wait_done(1)
         shows(page, [SETUP, "%%agent\nwork", "'first'", "made = 1"])
         page.command("docmanager:open", {"path": "second.ipynb"})
-        expect(name).to_have_text("second.ipynb", timeout=60_000)
+        expect(name).to_have_text("second.ipynb")
         shows(page, [SETUP, "'second'"])
         assert ours(page) == []
         page.shut_down()
@@ -417,7 +420,7 @@ def test_the_companion_looks_right(product: Product, shots: Path, width: int, da
         )
         page.run(2, wait=False)
         diff = page.cell(3).locator(".ipyagent-diff")
-        expect(diff).to_be_visible(timeout=60_000)
+        expect(diff).to_be_visible()
         inside = "(node) => node.scrollWidth <= node.clientWidth + 1"
         assert diff.locator(".ipyagent-diff-text").evaluate(inside), "what is to be accepted is not all to be seen"
         diff.scroll_into_view_if_needed()
@@ -445,10 +448,10 @@ def test_a_shared_document_is_edited_once_and_for_every_page(tmp_path: Path, sho
         ids = opened(product, page, "shared.ipynb", cells)
         assert page.page.evaluate(f"() => {{ {PANEL} return p.context.model.collaborative }}") is True
         other = page.page.context.new_page()
-        other.goto(f"{product.jupyter.base}/lab/tree/shared.ipynb?reset", timeout=90_000)
-        other.wait_for_selector(".ipyagent-on", timeout=60_000, state="attached")
+        other.goto(f"{product.jupyter.base}/lab/tree/shared.ipynb?reset")
+        other.wait_for_selector(".ipyagent-on", state="attached")
         page.page.evaluate(TYPED, [2, "x = 41"])
-        until(lambda: "x = 41" in other.evaluate(SOURCES), "the user's words in the other page", 30)
+        until(lambda: "x = 41" in other.evaluate(SOURCES), "the user's words in the other page")
         product.script(
             tool("notebook", {"action": "read"}),
             tool("notebook", {"action": "replace", "cell": ids[2], "source": "x = 42"}),
@@ -458,12 +461,12 @@ def test_a_shared_document_is_edited_once_and_for_every_page(tmp_path: Path, sho
         page.page.bring_to_front()
         page.run(1)
         shows(page, [SETUP, "%%agent\nwork", "x = 42", "y = 1"])
-        until(lambda: other.evaluate(SOURCES) == page.page.evaluate(SOURCES), "the same in the other page", 30)
-        assert "x = 41" in json.dumps(product.model.messages[1].body["messages"])
+        until(lambda: other.evaluate(SOURCES) == page.page.evaluate(SOURCES), "the same in the other page")
+        assert "x = 41" in json.dumps(product.bodies[1]["messages"])
         page.shot("companion_shared_lab")
         select(page, 0)
         page.page.wait_for_selector(".jp-Notebook.ipyagent-undo")
         page.page.keyboard.press("Control+z")
         shows(page, [SETUP, "%%agent\nwork", "x = 42"])
-        until(lambda: [source(cell) for cell in stored(product, "shared.ipynb")][2:] == ["x = 42"], "the file", 30)
+        until(lambda: [source(cell) for cell in stored(product, "shared.ipynb")][2:] == ["x = 42"], "the file")
         page.shut_down()

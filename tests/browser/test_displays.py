@@ -11,7 +11,7 @@ import pytest
 from ipyagent.practice.replies import text, tool
 
 from .lab import CHROMIUM, Page, write_notebook
-from .product import Product
+from .product import Product, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -53,13 +53,13 @@ def test_tables_and_charts_stand_between_what_is_said_of_them(tmp_path: Path, sh
             )
             page.run(1)
             page.wait_idle()
-            assert page.page.evaluate(ORDER, [1])[-len(RIGHT) :] == RIGHT
+            until(lambda: page.page.evaluate(ORDER, [1])[-len(RIGHT) :] == RIGHT, f"outputs {RIGHT}")
             page.shot("displays_in_place")
             page.save()
             first = page.page.evaluate(ORDER, [1])
             page.page.reload()
             page.open("shown.ipynb")
-            assert page.page.evaluate(ORDER, [1]) == first
+            until(lambda: page.page.evaluate(ORDER, [1]) == first, f"outputs {first}")
             page.shot("displays_reopened")
     saved = outputs(tmp_path / "shown.ipynb", 1)
     bundles = [out["data"] for out in saved if "data" in out]

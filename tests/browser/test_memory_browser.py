@@ -79,9 +79,9 @@ def fill(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    root, home = tmp_path_factory.mktemp("memories"), tmp_path_factory.mktemp("memories-home")
+    root = tmp_path_factory.mktemp("memories")
     fill(root / ".ipyagent" / "memory")
-    running = Server(root, "lab", environment={"IPYAGENT_HOME": str(home), "IPYAGENT_TRUST_ALL": "true"})
+    running = Server(root, "lab", environment={"IPYAGENT_TRUST_ALL": "true"})
     try:
         yield running
     finally:
@@ -96,26 +96,26 @@ def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server
         page.run(0)
         page.run(BROWSER)
         panel = page.cell(BROWSER).locator(".ia-memories")
-        panel.locator(".im-row .ia-name").first.wait_for(timeout=30_000)
+        panel.locator(".im-row .ia-name").first.wait_for()
         panel.scroll_into_view_if_needed()
         count = panel.locator(".im-count")
         assert count.inner_text() == f"{COUNT + 2:,} memories"
         assert panel.locator(".im-row").count() < 40
         worst = panel.locator(".im-list").evaluate(SCROLLED)
         assert worst < 300  # about 20 ms a frame; room for a busy machine
-        panel.locator(".im-row", has_text="Run 9999").wait_for(timeout=10_000)
+        panel.locator(".im-row", has_text="Run 9999").wait_for()
 
         # with the keyboard alone
         keys = page.page.keyboard
         panel.locator(".im-list").focus()
         keys.press("/")
         keys.type("axes units")
-        panel.locator(".im-row", has_text="Plots").wait_for(timeout=10_000)
+        panel.locator(".im-row", has_text="Plots").wait_for()
         assert count.inner_text() == "1 memory"
         keys.press("ArrowDown")
         keys.press("Enter")
         detail = panel.locator(".im-detail")
-        detail.locator(".im-text strong", has_text="units").wait_for(timeout=10_000)
+        detail.locator(".im-text strong", has_text="units").wait_for()
         assert detail.locator("img").count() == 0
         chosen = panel.locator(".im-list").get_attribute("aria-activedescendant")
         assert panel.locator(f"[id='{chosen}']").get_attribute("aria-selected") == "true"
@@ -129,32 +129,32 @@ def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server
         panel.locator(".im-row").first.click()  # the same memory: nothing is lost
         editor.press("Control+s")
         status = panel.locator(".im-status")
-        status.get_by_text("saved: feedback_plots.md").wait_for(timeout=10_000)
+        status.get_by_text("saved: feedback_plots.md").wait_for()
         detail.get_by_role("tab", name="History (1)").click()
         detail.get_by_role("button", name="Changes since").click()
-        detail.locator(".im-new", has_text="units and titles").wait_for(timeout=10_000)
+        detail.locator(".im-new", has_text="units and titles").wait_for()
         for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
             page.theme(theme)
             page.shot(f"memories_history_{suffix}")
         detail.get_by_role("button", name="Restore").click()
-        status.get_by_text("restored: feedback_plots.md").wait_for(timeout=10_000)
+        status.get_by_text("restored: feedback_plots.md").wait_for()
         stored = server.root / ".ipyagent" / "memory" / "feedback_plots.md"
         assert "units and titles" not in stored.read_text()
         detail.get_by_role("button", name="Forget").click()
-        status.get_by_text("forgotten: feedback_plots.md").wait_for(timeout=10_000)
+        status.get_by_text("forgotten: feedback_plots.md").wait_for()
         assert not stored.exists()
         status.get_by_role("button", name="Undo").click()
-        status.get_by_text("restored: feedback_plots.md").wait_for(timeout=10_000)
+        status.get_by_text("restored: feedback_plots.md").wait_for()
         assert stored.exists()
 
         panel.locator(".im-search").first.fill("")
         panel.get_by_label("with problems").check()
-        panel.locator(".im-row", has_text="broken").wait_for(timeout=10_000)
+        panel.locator(".im-row", has_text="broken").wait_for()
         panel.get_by_label("with problems").uncheck()
         panel.locator("summary", has_text="recalled").click()
         panel.get_by_label("A request to try recall with").fill("plot mass with units on the axes")
         keys.press("Enter")
-        panel.locator(".im-tried tr", has_text="feedback_plots.md").wait_for(timeout=20_000)
+        panel.locator(".im-tried tr", has_text="feedback_plots.md").wait_for()
         for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
             page.theme(theme)
             panel.locator(".im-tried").scroll_into_view_if_needed()
@@ -163,7 +163,7 @@ def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server
 
         page.run(AFTER)  # another cell: the static form takes its place
         static = page.cell(BROWSER).locator(".ia-static")
-        static.wait_for(timeout=10_000)
+        static.wait_for()
         static.locator("details summary").first.click()
         page.cell(BROWSER).scroll_into_view_if_needed()
         for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
@@ -174,7 +174,7 @@ def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server
         dream.scroll_into_view_if_needed()
         page.shot("memories_dream")
         dream.get_by_role("button", name="Stop").click()
-        dream.get_by_text("Tidying (dream): killed").wait_for(timeout=10_000)
+        dream.get_by_text("Tidying (dream): killed").wait_for()
         assert not dream.get_by_role("button", name="Stop").is_visible()
         page.save()
         assert "widget-view" not in json.dumps(page.outputs(BROWSER))
@@ -206,7 +206,7 @@ def test_chips_take_back_in_a_cell_that_has_ended(tmp_path: Path, shots: Path) -
             product.script(calls([("memory", made), ("memory", kept)], say="I keep that."), text("Plotted."))
             page.run(ASKED)
             cell = page.cell(ASKED)
-            cell.locator(".ia-static").wait_for(timeout=10_000)
+            cell.locator(".ia-static").wait_for()
             assert "saved: units.md" in cell.inner_text()
             assert "Recalled" in cell.inner_text()
             file = tmp_path / ".ipyagent" / "memory" / "units.md"
@@ -216,22 +216,22 @@ def test_chips_take_back_in_a_cell_that_has_ended(tmp_path: Path, shots: Path) -
                 page.shot(f"chips_{suffix}")
             undo = cell.locator('[data-ipyagent-door][data-sign="undo"]')
             expect(undo).to_have_count(2)
-            assert undo.first.is_visible()
+            expect(undo.first).to_be_visible()
             command = cell.get_by_text("%memory forget kept.md")
-            assert not command.is_visible()  # the button says it
+            expect(command).to_be_hidden()  # the button says it
             undo.first.click()
-            cell.get_by_text("undone").wait_for(timeout=10_000)
+            cell.get_by_text("undone").wait_for()
             assert not file.exists()
             page.run(3)
             cell.locator('[data-ipyagent-door][data-sign="×"]').first.click()  # another cell has run since
-            cell.get_by_text("clicked away", exact=True).wait_for(timeout=10_000)
+            cell.get_by_text("clicked away", exact=True).wait_for()
             page.shot("chips_taken_back")
             page.save()
             page.shut_down()
         with Page(product.jupyter, shots) as page:
             page.open("chips.ipynb", kernel=False)
-            page.cell(ASKED).locator(".ia-static").wait_for(timeout=20_000)
+            page.cell(ASKED).locator(".ia-static").wait_for()
             buttons = page.cell(ASKED).locator(".ia-static button")
             assert not any(button.is_visible() for button in buttons.all())
-            assert page.cell(ASKED).get_by_text("%memory forget kept.md").is_visible()
+            expect(page.cell(ASKED).get_by_text("%memory forget kept.md")).to_be_visible()
             page.shot("chips_reopened")

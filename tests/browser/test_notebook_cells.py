@@ -48,7 +48,7 @@ def ours(page: Page) -> list[str]:
 
 
 def shows(page: Page, sources: list[str]) -> None:
-    until(lambda: page.page.evaluate(SOURCES) == sources, f"cells {sources}, but {page.page.evaluate(SOURCES)}")
+    until(lambda: page.page.evaluate(SOURCES) == sources, lambda: f"cells {sources}, but {page.page.evaluate(SOURCES)}")
 
 
 def test_the_agents_work_is_inserted_below_its_cell(product: Product, shots: Path) -> None:
@@ -61,17 +61,17 @@ def test_the_agents_work_is_inserted_below_its_cell(product: Product, shots: Pat
         product.script(*code, text("It is **45**."))
         page.run(1)
         button = page.cell(1).locator("button[data-again]")
-        button.wait_for(timeout=15_000)
+        button.wait_for()
         page.shot(f"cells_button_{app}")
         button.click()
         work = ["total = sum(range(10))", "print(total)", "It is **45**."]
         shows(page, [*cells[:2], *work, *cells[2:]])
-        button.dblclick(timeout=10_000)  # once more is wanted; the second click of the two is not
+        button.dblclick()  # once more is wanted; the second click of the two is not
         shows(page, [*cells[:2], *work, *work, *cells[2:]])
         time.sleep(0.5)
         shows(page, [*cells[:2], *work, *work, *cells[2:]])
         page.run(8)
-        page.cell(8).get_by_text("4 cells (2 with code) inserted below").wait_for(timeout=15_000)
+        page.cell(8).get_by_text("4 cells (2 with code) inserted below").wait_for()
         shows(page, [*cells[:2], *work, *work, cells[2], "> count", *work, cells[3]])
         page.run(10)
         page.run(11)
@@ -88,7 +88,7 @@ def test_the_agents_work_is_inserted_below_its_cell(product: Product, shots: Pat
         page.shut_down()
     with Page(product.jupyter, shots) as page:  # without its kernel the button is not there; the command is
         page.open("work.ipynb", kernel=False)
-        page.cell(1).get_by_text("as cells: %agent cells").wait_for(timeout=15_000)
+        page.cell(1).get_by_text("as cells: %agent cells").wait_for()
         assert not page.cell(1).locator("button").first.is_visible()
 
 
@@ -108,7 +108,7 @@ def test_changes_that_are_not_saved_are_not_overwritten_in_silence(product: Prod
         product.script(tool("notebook", {"action": "read"}), tool("notebook", edit), text("Left alone."))
         page.run(1, wait=False)
         card = page.cell(1).locator(".ia-card")
-        card.wait_for(timeout=20_000)
+        card.wait_for()
         assert "what is not saved there and this edit exclude each other" in card.inner_text()
         assert "+x = 2" in card.inner_text().replace("\u00a0", " ")
         page.shot(f"open_asked_{app}")
@@ -119,16 +119,16 @@ def test_changes_that_are_not_saved_are_not_overwritten_in_silence(product: Prod
         product.script(tool("notebook", {"action": "read"}), tool("notebook", edit), text("Reload the page."))
         page.page.evaluate(TYPED, [1, "%%agent\nmend it"])
         page.run(1, wait=False)
-        page.cell(1).locator(".ia-card [data-act=once]").click(timeout=20_000)
+        page.cell(1).locator(".ia-card [data-act=once]").click()
         page.wait_done(1)
         assert source(stored(product, "open.ipynb")[2]) == "x = 2  # by the agent"
         assert page.page.evaluate(SOURCES)[2:] == ["x = 1", "'mine, not saved'"]  # nothing in the page is lost
-        page.cell(1).get_by_text("reload the open page before you save it").first.wait_for(timeout=10_000)
+        page.cell(1).get_by_text("reload the open page before you save it").first.wait_for()
 
         # at the next save Jupyter itself asks, and until then the edit stands
         page.page.evaluate(SAVE)
         dialog = page.page.locator(".jp-Dialog", has_text="has changed on disk")
-        dialog.wait_for(timeout=15_000)
+        dialog.wait_for()
         page.shot(f"open_save_{app}")
         assert source(stored(product, "open.ipynb")[2]) == "x = 2  # by the agent"
         dialog.get_by_role("button", name="Revert").click()
@@ -150,8 +150,8 @@ def test_a_notebook_in_another_page_counts_as_open_while_it_is(product: Product,
         assert page.outputs(2)[0]["data"]["text/plain"] == "''"
         beside = page.page.context.new_page()
         doc = "/doc/tree/" if product.jupyter.app == "lab" else "/notebooks/"
-        beside.goto(f"{product.jupyter.base}{doc}other.ipynb", timeout=90_000)
-        beside.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
+        beside.goto(f"{product.jupyter.base}{doc}other.ipynb")
+        beside.wait_for_selector(".jp-Notebook .jp-Cell")
 
         def looked() -> str:
             page.run(2)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from .lab import Page, Server, write_notebook
+from .product import until
 
 pytestmark = pytest.mark.browser
 
@@ -28,6 +30,15 @@ def in_sight(page: Page, selector: str) -> bool:
     )
 
 
+def can_deny(page: Page, state: str) -> None:
+    until(lambda: in_sight(page, f"[data-digest={state[4:]}] [data-act=deny]"), "Deny in sight")
+
+
+def becomes_empty(page: Page, cell: int, script: str, what: str) -> None:
+    """Wait until a script that lists what is wrong in a cell finds nothing."""
+    until(lambda: page.cell(cell).evaluate(script) == [], lambda: f"{what}: {page.cell(cell).evaluate(script)}")
+
+
 @pytest.mark.parametrize("width", [1280, 600])
 def test_all_is_seen_before_it_can_be_allowed(lab: Server, shots: Path, width: int) -> None:
     name = f"question{width}.ipynb"
@@ -38,8 +49,7 @@ def test_all_is_seen_before_it_can_be_allowed(lab: Server, shots: Path, width: i
         for number, state in enumerate(FAR, 1):
             page.run(number)
             card = page.cell(number).locator(".ia-card")
-            card.wait_for(timeout=20_000)
-            page.page.wait_for_timeout(500)
+            card.wait_for()
             once, deny = card.locator("[data-act=once]"), card.locator("[data-act=deny]")
             heads = card.inner_text().split("\n")
             if state != "far_here":
@@ -50,17 +60,16 @@ def test_all_is_seen_before_it_can_be_allowed(lab: Server, shots: Path, width: i
             assert box.evaluate("box => box.scrollWidth <= box.clientWidth")  # wrapped
             for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
                 page.theme(theme)
-                page.page.wait_for_timeout(200)
                 page.shot(f"question_{state}_{width}_{suffix}")
-            assert in_sight(page, f"[data-digest={state[4:]}] [data-act=deny]"), state
+            can_deny(page, state)
             assert deny.is_enabled()
             if state != "far_here":
                 assert "rm -rf ~/work" in box.inner_text()
                 assert box.evaluate("box => box.scrollHeight <= box.clientHeight + 1")
-                assert once.is_enabled()
+                expect(once).to_be_enabled()
                 continue
+            expect(card.locator(".ia-count")).to_contain_text("82 lines, ")
             told = card.locator(".ia-count").inner_text()
-            assert told.startswith("82 lines, ")
             assert 5 < int(told.split(", ")[1].split()[0]) < 60
             assert once.is_disabled()
             assert card.locator("[data-act=always]").is_disabled()
@@ -73,10 +82,10 @@ def test_all_is_seen_before_it_can_be_allowed(lab: Server, shots: Path, width: i
                 on.click()
                 page.page.wait_for_timeout(150)
             assert press >= 2
-            assert once.is_enabled()
-            assert card.locator(".ia-count").inner_text() == "82 lines, all shown"
+            expect(once).to_be_enabled()
+            expect(card.locator(".ia-count")).to_have_text("82 lines, all shown")
             page.shot(f"question_{state}_{width}_seen")
-            assert in_sight(page, f"[data-digest={state[4:]}] [data-act=deny]"), "at the end"
+            can_deny(page, state)
         assert page.errors == []
 
 
@@ -87,7 +96,7 @@ def test_scrolled_to_its_end_it_can_be_allowed_and_a_script_answers_nothing(lab:
         page.run(0)
         page.run(1, wait=False)
         card = page.cell(1).locator(".ia-card")
-        card.wait_for(timeout=20_000)
+        card.wait_for()
         page.page.evaluate(
             """() => {
                 const card = document.querySelector(".ia-card"), once = card.querySelector("[data-act=once]");
@@ -112,7 +121,7 @@ def test_scrolled_to_its_end_it_can_be_allowed_and_a_script_answers_nothing(lab:
         page.page.wait_for_timeout(500)
         card.locator("[data-act=once]").click()
         page.wait_done(1)
-        assert "OUTCOME once" in page.cell(1).inner_text()
+        page.says(1, "OUTCOME once")
         assert page.errors == []
 
 
@@ -133,6 +142,25 @@ PLACES = """cell => {
 }"""
 
 
+def moved(page: Page, cell: int, least: int) -> list[object]:
+    """What stands elsewhere in the static form, one cell below, than in the live one."""
+    live, kept = (page.cell(cell + more).evaluate(PLACES) for more in (0, 1))
+    found: list[object] = [] if len(live) >= least else [live]
+    for words, x, y, lines in live:
+        if words == "▸":  # at work: it turns
+            continue
+        stands = next((each for each in kept if each[0] == words), ["none", -9, -9, 0])
+        if abs(stands[1] - x) > 1 or abs(stands[2] - y) > 1 or stands[3] != lines:
+            found.append((words, x, y, lines, stands))
+        if stands in kept:
+            kept.remove(stands)
+    return found
+
+
+def stands_still(page: Page, cell: int, least: int) -> None:
+    until(lambda: moved(page, cell, least) == [], lambda: f"rest: {moved(page, cell, least)}")
+
+
 def test_nothing_moves_when_a_turn_becomes_static(lab: Server, shots: Path) -> None:
     states = ("finished", "aside", "denied", "failed", "limit")
     cells = [f"{how}({state!r})" for state in states for how in ("live", "kept")]
@@ -142,23 +170,11 @@ def test_nothing_moves_when_a_turn_becomes_static(lab: Server, shots: Path) -> N
         page.run(0)
         for number in range(1, len(cells) + 1):
             page.run(number)
-            page.cell(number).locator(".ia-panel, .ia-static").wait_for(timeout=20_000)
+            page.cell(number).locator(".ia-panel, .ia-static").wait_for()
         for width in (1400, 800):
             page.page.set_viewport_size({"width": width, "height": 4000})
-            page.page.wait_for_timeout(700)
             for at, state in enumerate(states):
-                live, kept = (page.cell(2 * at + more).evaluate(PLACES) for more in (1, 2))
-                assert len(live) > 1 or state == "failed"
-                left = list(kept)
-                for words, x, y, lines in live:
-                    stands = next((each for each in left if each[0] == words), None)
-                    if words == "▸":  # at work: it turns
-                        continue
-                    assert stands is not None, (state, words)
-                    left.remove(stands)
-                    assert abs(stands[1] - x) <= 1, (width, state, words, x, stands)
-                    assert abs(stands[2] - y) <= 1, (width, state, words, y, stands)
-                    assert stands[3] == lines, (width, state, words)
+                stands_still(page, 2 * at + 1, 1 if state == "failed" else 2)
             page.shot(f"metrics_{width}")
         assert page.errors == []
 
@@ -170,7 +186,7 @@ def test_a_long_line_of_a_question_is_seen_whole(lab: Server, shots: Path) -> No
         page.run(0)
         page.run(1)
         box = page.cell(1).locator(".ia-full")
-        box.wait_for(timeout=20_000)
+        box.wait_for()
         seen = box.evaluate(
             """box => {
                 const frame = box.getBoundingClientRect();
@@ -188,7 +204,7 @@ def test_a_long_line_of_a_question_is_seen_whole(lab: Server, shots: Path) -> No
         )
         assert seen >= 200
         assert "import os; value_199 = 1" in box.inner_text()
-        assert page.cell(1).locator("[data-act=once]").is_enabled()
+        expect(page.cell(1).locator("[data-act=once]")).to_be_enabled()
         page.shot("question_wide_800")
 
 
@@ -219,16 +235,15 @@ def test_static_tables_and_answers_are_readable_at_every_width(lab: Server, shot
         page.open("tables.ipynb")
         for number in range(len(cells)):
             page.run(number)
-        page.cell(2).locator(".ia-static table").wait_for(timeout=10_000)
-        page.cell(3).locator(".ia-static details").first.wait_for(timeout=10_000)
+        page.cell(2).locator(".ia-static table").wait_for()
+        page.cell(3).locator(".ia-static details").first.wait_for()
         page.page.evaluate("() => document.querySelectorAll('.ia-static details').forEach((one) => (one.open = true))")
         for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
             page.theme(theme)
             for width in (1400, 800, 600):
                 page.page.set_viewport_size({"width": width, "height": 1600})
-                page.page.wait_for_timeout(400)
                 for number in (2, 3):
-                    assert page.cell(number).evaluate(TABLES) == [], (width, theme)
+                    becomes_empty(page, number, TABLES, f"good table at {width} in {theme}")
                 page.shot(f"static_tables_{width}_{suffix}")
         help_ = page.cell(4).locator(".ia-told")
         assert help_.evaluate("node => node.scrollWidth <= node.clientWidth + 1")

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from ipyagent.practice.replies import text, tool
 
 from .lab import CHROMIUM, PANEL, Page, write_notebook
-from .product import Product, until
+from .product import HELD, Product, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -59,7 +59,7 @@ def test_run_all_after_reopening_replays_what_is_finished_and_asks_what_changed(
             page.run(2)
             assert (tmp_path / "report.py").read_text() == "print('final')\n"
             page.run(3)
-            assert "put back report.py" in page.cell(3).inner_text()
+            page.says(3, "put back report.py")
             assert (tmp_path / "report.py").read_text() == "print('draft')\n"
             page.save()
             page.shut_down()
@@ -71,15 +71,15 @@ def test_run_all_after_reopening_replays_what_is_finished_and_asks_what_changed(
             (tmp_path / "found.txt").write_text("43")
             run_all(page, 4)
             for cell, words in ((1, "the answer is forty-two"), (2, "the report is final")):
-                page.cell(cell).locator(".ia-static").last.wait_for(timeout=5_000)
-                assert words in page.cell(cell).inner_text()
-                assert HINT in page.cell(cell).inner_text()
-            assert "resumed session" in page.cell(1).inner_text()
-            assert "Differs from the recorded output: found: 42 -> 43" in page.cell(1).inner_text()
+                page.cell(cell).locator(".ia-static").last.wait_for()
+                page.says(cell, words)
+                page.says(cell, HINT)
+            page.says(1, "resumed session")
+            page.says(1, "Differs from the recorded output: found: 42 -> 43")
             expect(page.cell(1).locator(".jp-RenderedImage img")).to_have_count(1)
-            assert page.cell(3).inner_text().rstrip().endswith("True")
+            page.says(3, "True")
             # the report is not as it was left, for the user took it back, and the file was not read in this kernel
-            assert "Not repeated: edit_file" in page.cell(2).inner_text()
+            page.says(2, "Not repeated: edit_file")
             assert (tmp_path / "report.py").read_text() == "print('draft')\n"
             assert len(product.model.log) == asked, "a replay cost a request"
             page.shot("run_all_again")
@@ -89,16 +89,16 @@ def test_run_all_after_reopening_replays_what_is_finished_and_asks_what_changed(
             set_source(page, 2, CHANGED)
             product.script(text("another answer"))
             run_all(page, 4)
-            assert HINT in page.cell(1).inner_text()
-            assert "another answer" in page.cell(2).inner_text()
+            page.says(1, HINT)
+            page.says(2, "another answer")
             assert HINT not in page.cell(2).inner_text()
             assert product.model.scripted == 0
-            said = json.dumps(product.model.messages[-1].body)
+            said = json.dumps(product.bodies[-1])
             assert "forty-two" in said  # the session goes on
             product.script(text("answered afresh"))
             set_source(page, 1, FIRST.replace("%%agent", "%%agent --rerun"))
             page.run(1)
-            assert "answered afresh" in page.cell(1).inner_text()
+            page.says(1, "answered afresh")
             assert product.model.refused == []
             assert page.errors == []
             page.shut_down()
@@ -114,15 +114,16 @@ def test_a_renamed_notebook_keeps_its_session_and_a_reload_in_mid_run_loses_noth
             page.run(0)
             product.script(text("the word is heron"))
             page.run(1)
-            steps = "import time\nfor step in range(40):\n    print('step', step, flush=True)\n    time.sleep(0.2)"
+            steps = f"print('step 2', flush=True)\n{HELD}"
             product.script(tool("python", {"code": steps}), text("all steps done"))
             page.run(3, wait=False)
-            page.cell(3).locator(".ia-live", has_text="step 2").wait_for(timeout=20_000)
+            page.cell(3).locator(".ia-live", has_text="step 2").wait_for()
             page.save()
             page.open("before.ipynb", fresh=False, kernel=False)
+            product.let_go()
             # code that blocks the kernel keeps it from telling a new page about the panel; the end is there
-            page.cell(3).locator(".ia-static").wait_for(timeout=30_000)
-            assert "all steps done" in page.cell(3).inner_text()
+            page.cell(3).locator(".ia-static").wait_for()
+            page.says(3, "all steps done")
             assert "text/html" in page.outputs(3)[-1]["data"]
             page.wait_idle()
             page.save()
@@ -130,7 +131,7 @@ def test_a_renamed_notebook_keeps_its_session_and_a_reload_in_mid_run_loses_noth
             until(lambda: (tmp_path / "after.ipynb").exists(), "renamed notebook")
             product.script(text("still here"))
             page.run(2)
-            assert "heron" in json.dumps(product.model.messages[-1].body)
+            assert "heron" in json.dumps(product.bodies[-1])
             page.save()
             page.shut_down()
         assert len(list((tmp_path / ".ipyagent" / "sessions").glob("*/"))) == 1
@@ -140,6 +141,6 @@ def test_a_renamed_notebook_keeps_its_session_and_a_reload_in_mid_run_loses_noth
             page.open("after.ipynb")
             page.run(0)
             page.run(1)
-            assert HINT in page.cell(1).inner_text(), "a renamed notebook has lost its session"
+            page.says(1, HINT)  # a renamed notebook has not lost its session
             assert len(product.model.log) == asked
             page.shut_down()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,9 +33,7 @@ for request in requests("clearing")[:8]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     if not Path(CHROMIUM).exists():
         pytest.skip(f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM")
-    home = tmp_path_factory.mktemp("steps-home")
-    environment = {"IPYAGENT_HOME": str(home), "IPYAGENT_EXTRACTION": "false"}
-    running = Server(tmp_path_factory.mktemp("steps"), "lab", environment=environment)
+    running = Server(tmp_path_factory.mktemp("steps"), environment={"IPYAGENT_EXTRACTION": "false"})
     try:
         yield running
     finally:
@@ -56,29 +53,26 @@ def test_each_press_is_one_decision_and_undo_takes_it_back(server: Server, shots
         page.run(1)
         cell = page.cell(1)
         forward, back = cell.get_by_label("The next layer acts"), cell.get_by_label("Undo the newest step")
-        forward.wait_for(timeout=20_000)
+        forward.wait_for()
         assert "Next: clearing old tool results (no model call)" in cell.inner_text()
         assert decisions(server.root) == []
         page.shot("steps_look")
         forward.click()
-        cell.get_by_text("Done: clearing old tool results").wait_for(timeout=15_000)
+        cell.get_by_text("Done: clearing old tool results").wait_for()
         assert len(decisions(server.root)) == 1
         forward.click()
-        cell.get_by_text("Done: a summary by the model (one model call)").wait_for(timeout=15_000)
+        cell.get_by_text("Done: a summary by the model (one model call)").wait_for()
         assert "no layer has anything left to do" in cell.inner_text()
         page.shot("steps_done")
         for left in (1, 0):
             back.click()
             until(lambda left=left: cell.get_by_text(re.compile(r"\bDone:")).count() == left, "the step back")  # type: ignore[misc]
-            cell.get_by_text("undone").wait_for(timeout=15_000)
+            cell.get_by_text("undone").wait_for()
         made = decisions(server.root)
         assert [type(event) for event in made] == [ResultsCleared, Compacted, DecisionUndone, DecisionUndone]
         forward.click()
-        cell.get_by_text("Done: clearing old tool results").wait_for(timeout=15_000)
-        time.sleep(0.3)
-        page.save()
-        stored = json.dumps(page.outputs(1))
-        assert "%compact --undo" in stored
-        assert "Done: clearing old tool results" in stored
+        cell.get_by_text("Done: clearing old tool results").wait_for()
+        kept = ("%compact --undo", "Done: clearing old tool results")
+        until(lambda: all(words in json.dumps(page.outputs(1)) for words in kept), "the static form")
         assert page.errors == []
         page.shut_down()

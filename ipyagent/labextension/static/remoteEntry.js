@@ -136,7 +136,7 @@
       return new Promise((told) => {
         const id = unique();
         this.asked.set(id, told);
-        setTimeout(() => this.asked.delete(id) && told(null), 1500);
+        setTimeout(() => this.asked.delete(id) && told(null), 4000);
         this.say({ ...data, id });
       });
     }
@@ -391,11 +391,19 @@
     // `@` and `/` complete while they are typed, by the kernel's own completer.
     typed(event) {
       if (!this.known || !event.isTrusted || !event.inputType?.startsWith("insert")) return;
-      clearTimeout(this.typing);
-      this.typing = setTimeout(() => {
-        this.complete(); // once the editor has what was typed
-        this.typing = setTimeout(() => this.complete(), 1500); // Lab asks a kernel for a second: the first answer may take longer
-      }, 120);
+      const after = ([wait, ...later]) => {
+        clearTimeout(this.typing);
+        this.typing = setTimeout(() => {
+          this.complete();
+          if (later.length) after(later);
+        }, wait);
+      };
+      after([120, 1500, 4000]); // once the editor has what was typed; Lab asks a kernel for a second, a first answer may take longer
+    }
+
+    // Escape closes what completes, and it stays closed.
+    hush(event) {
+      if (event.key === "Escape") clearTimeout(this.typing);
     }
 
     complete() {
@@ -654,6 +662,7 @@
           panel.content.stateChanged.connect(later);
           new MutationObserver(later).observe(panel.content.node, { childList: true, subtree: true });
           panel.content.node.addEventListener("input", (event) => link.typed(event));
+          panel.content.node.addEventListener("keydown", (event) => link.hush(event), true);
           panel.content.node.addEventListener("focusin", () => link.known && link.hello());
           link.decorate();
           show();

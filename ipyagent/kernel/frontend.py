@@ -144,6 +144,13 @@ def _kernel_id(kernel: Any) -> str:
     return match.group(1) if match else ""
 
 
+def server_root(kernel: Any) -> Path | None:
+    """The folder that paths in pages of this kernel's server are relative to; None when nobody tells. A second at
+    most."""
+    ident = _kernel_id(kernel)
+    return next((Path(said["root_dir"]) for _, said in served_notebooks() if ident and said.get("id") == ident), None)
+
+
 def _ask_servers(kernel_id: str) -> Path | None:
     for path, kernel in served_notebooks():
         if kernel.get("id") == kernel_id:
@@ -153,7 +160,7 @@ def _ask_servers(kernel_id: str) -> Path | None:
 
 def served_notebooks() -> Iterator[tuple[Path, dict[str, Any]]]:
     """Notebooks that servers on this machine have a kernel for, each with what the server says of the kernel
-    (its id, how many pages are connected); a second at most for all servers together."""
+    (its id, how many pages are connected) and its own `root_dir`; a second at most for all servers together."""
     from jupyter_core.paths import jupyter_runtime_dir
 
     deadline = time.monotonic() + _PATIENCE
@@ -174,7 +181,8 @@ def served_notebooks() -> Iterator[tuple[Path, dict[str, Any]]]:
         for session in sessions:
             try:
                 if str(session["path"]).endswith(".ipynb"):
-                    yield Path(server["root_dir"], session["path"]), dict(session["kernel"])
+                    said = {**session["kernel"], "root_dir": server["root_dir"]}
+                    yield Path(server["root_dir"], session["path"]), said
             except (KeyError, TypeError, ValueError):
                 continue  # a session without a kernel
 

@@ -14,11 +14,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import ToolFailure
-from ipyagent.kernel.frontend import route_clicks
+from ipyagent.kernel.frontend import route_clicks, server_root
 from ipyagent.kernel.notebook import Notebook
 
 TARGET = "ipyagent.page"
@@ -41,9 +42,11 @@ class Page:
     path: str
     at: float
 
-    def shows(self, notebook: Path) -> bool:
-        """Whether it is the page of this file, as far as its path tells."""
+    def shows(self, notebook: Path, root: Path | None = None) -> bool:
+        """Whether it is the page of this file, as far as its path tells where nobody knows what it is relative to."""
         parts = self._parts
+        if root is not None:
+            return root.joinpath(*parts).resolve() == notebook.resolve()
         return bool(parts) and notebook.parts[-len(parts) :] == parts
 
     @property
@@ -65,9 +68,9 @@ class Unanswered(Exception):
 
 
 class PageLink:
-    """The kernel's end of the comm."""
+    """The kernel's end of the comm. `root` tells what the paths of pages are relative to; asked once."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: Any, root: Callable[[], Path | None] = lambda: None) -> None:
         from comm import create_comm, get_comm_manager
 
         self._comm = create_comm(target_name=TARGET, comm_id=TARGET, primary=False)
@@ -75,6 +78,7 @@ class PageLink:
         self._comm.on_msg(lambda message: self.hear(message["content"].get("data") or {}))
         self._unroute = route_clicks(kernel, self._comm, self.hear)
         self._context = contextvars.copy_context()  # a message belongs to a cell; other threads are in none
+        self._root = cache(root)
         self._pages: dict[str, Page] = {}
         self._waiting: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Future[dict[str, Any]]]] = {}
         self._seen: deque[tuple[str, int]] = deque(maxlen=_SEEN)
@@ -113,10 +117,13 @@ class PageLink:
         self._context.copy().run(call)
 
     def page_of(self, notebook: Path | None) -> Page | None:
-        """The page that shows this notebook, of several the one that was last in front. A path says more the longer it
-        is: the page of `analysis.ipynb` is none of `old/analysis.ipynb` where that stands open too."""
+        """The page that shows this notebook, of several the one that was last in front. Where nobody knows the root, a
+        path says more the longer it is: the page of `analysis.ipynb` is none of `old/analysis.ipynb` where that
+        stands open too."""
         with self._lock:
-            found = [page for page in self._pages.values() if notebook is not None and page.shows(notebook)]
+            pages = tuple(self._pages.values())
+        root = self._root() if pages and notebook is not None else None
+        found = [page for page in pages if notebook is not None and page.shows(notebook, root)]
         return max(found, key=lambda page: (page.depth, page.at), default=None)
 
     async def ask(self, page: Page, kind: str, seconds: float = PATIENCE, **more: Any) -> dict[str, Any]:
@@ -218,7 +225,7 @@ def open_link(shell: Any) -> PageLink | None:
     if kernel is None or not hasattr(kernel, "session"):
         return None
     if (found := link_of(shell)) is None:
-        found = PageLink(kernel)
+        found = PageLink(kernel, partial(server_root, kernel))
         vars(kernel)[_ATTRIBUTE] = found
         found.greet()
     return found

@@ -48,3 +48,13 @@ def test_of_pages_whose_paths_fit_the_one_with_the_longest_is_meant(kernel: Kern
         "import json; print('VALUE', json.dumps(found))\nlink.close()"
     )
     assert kernel.run(code).value == ["r", "s"]
+
+
+def test_a_page_alone_is_not_taken_for_a_notebook_of_the_same_name_in_another_folder(kernel: Kernel) -> None:
+    alone = {"kind": "hello", "page": "p", "seq": 1, "path": "analysis.ipynb"}
+    code = LINK + (
+        f"link.close()\nlink = PageLink(ip.kernel, lambda: Path('/home/ada'))\nlink.hear({alone!r})\n"
+        "found = [link.page_of(Path('/home/ada', each)) is None for each in ('old/analysis.ipynb', 'analysis.ipynb')]\n"
+        "import json; print('VALUE', json.dumps(found))\nlink.close()"
+    )
+    assert kernel.run(code).value == [True, False]

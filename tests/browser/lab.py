@@ -80,6 +80,7 @@ class Server:
             "PYTHONPATH": os.pathsep.join(
                 [*filter(None, [before]), str(REPOSITORY), str(REPOSITORY / "tests" / "browser")]
             ),
+            "JUPYTER_PREFER_ENV_PATH": "0",  # what stands in `own` comes before what is installed
             "JUPYTER_CONFIG_DIR": str(own / "config"),
             "JUPYTER_DATA_DIR": str(own / "data"),
             "JUPYTER_RUNTIME_DIR": str(own / "runtime"),

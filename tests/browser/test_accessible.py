@@ -35,10 +35,11 @@ CELLS = [
     "%memory",
     "%context --panel",
 ]
-FAULTS = """async (where) => {
+FAULTS = """async ([where, least]) => {
   const found = await axe.run({include: [...document.querySelectorAll(where)]});
+  const counts = ['minor', 'moderate', 'serious', 'critical'];
   return [
-    found.violations.filter((one) => ['serious', 'critical'].includes(one.impact))
+    found.violations.filter((one) => counts.indexOf(one.impact) >= counts.indexOf(least))
       .flatMap((one) => one.nodes.map((node) => `${one.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`)),
     found.passes.find((one) => one.id === 'color-contrast')?.nodes.length ?? 0,
   ];
@@ -71,8 +72,9 @@ def bring_axe(page: Page) -> None:
     page.page.evaluate("() => { document.body.style.height = '100vh' }")
 
 
-def faults(page: Page, where: str = ".ipyagent") -> tuple[list[str], int]:
-    found: list[Any] = page.page.evaluate(FAULTS, where)
+def faults(page: Page, where: str = ".ipyagent", least: str = "serious") -> tuple[list[str], int]:
+    """What is wrong in these elements, of this impact at least, and in how many words' colours it was looked for."""
+    found: list[Any] = page.page.evaluate(FAULTS, [where, least])
     return found[0], found[1]
 
 

@@ -17,6 +17,7 @@ from ipyagent.practice.replies import text, tool
 
 from .lab import CHROMIUM, PANEL, REPOSITORY, Page, write_notebook
 from .product import HELD, Product, until
+from .test_accessible import bring_axe, faults
 
 pytestmark = [
     pytest.mark.browser,
@@ -29,6 +30,8 @@ SOURCES = f"() => {{ {PANEL} return p.content.widgets.map((w) => w.model.sharedM
 TYPED = f"([i, text]) => {{ {PANEL} p.content.widgets[i].model.sharedModel.setSource(text) }}"
 RESTART = f"async () => {{ {PANEL} await p.context.sessionContext.session.kernel.restart() }}"
 RTC = os.environ.get("IPYAGENT_COLLABORATION", "")
+OURS = ".ipyagent-diff, #ipyagent-side, .ipyagent-fix, .ipyagent-status"
+MENU = ".lm-Menu-item[data-command^='ipyagent:']"
 HURT = "<img src=x onerror=\"window.hurt = 1\">"
 
 
@@ -402,16 +405,11 @@ def test_each_of_two_kernels_works_in_its_own_notebook(product: Product, shots: 
         page.shut_down()
 
 
-@pytest.mark.parametrize(("width", "dark"), [(800, "Dark"), (800, "Light"), (1400, "Dark")])
-def test_the_companion_looks_right(product: Product, shots: Path, width: int, dark: str) -> None:
+def test_the_companion_looks_right_and_has_no_fault_that_axe_knows(product: Product, shots: Path) -> None:
     app = product.jupyter.app
-    if app != "lab" and width == 800 and dark == "Dark":
-        pytest.skip("seen in JupyterLab")
-    name = f"looks-{width}-{dark}.ipynb"
-    with Page(product.jupyter, shots, width=width) as page:
+    with Page(product.jupyter, shots, width=1400, height=1000) as page:
         long = "value = " + " + ".join(f"part_{n}" for n in range(30))
-        ids = opened(product, page, name, [ASK, "1 / 0", "%%agent\nedit **it**", long, "%%agent\n"])
-        page.theme(f"JupyterLab {dark}")
+        ids = opened(product, page, "looks.ipynb", [ASK, "1 / 0", "%%agent\nedit **it**", long, "%%agent\n"])
         page.run(1)
         product.script(
             tool("notebook", {"action": "read"}),
@@ -421,16 +419,30 @@ def test_the_companion_looks_right(product: Product, shots: Path, width: int, da
         page.run(2, wait=False)
         diff = page.cell(3).locator(".ipyagent-diff")
         expect(diff).to_be_visible()
-        inside = "(node) => node.scrollWidth <= node.clientWidth + 1"
-        assert diff.locator(".ipyagent-diff-text").evaluate(inside), "what is to be accepted is not all to be seen"
-        diff.scroll_into_view_if_needed()
-        page.shot(f"companion_looks_{app}_{width}_{dark}")
-        page.cell(1).scroll_into_view_if_needed()
-        page.shot(f"companion_looks_top_{app}_{width}_{dark}")
+        page.command("ipyagent:panel")
+        expect(page.page.locator("#ipyagent-side .ia-board")).to_be_visible()
+        bring_axe(page)
+        whole = "(node) => node.scrollWidth <= node.clientWidth + 1"
+        for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
+            page.theme(theme)
+            for width in (1400, 800):
+                page.page.set_viewport_size({"width": width, "height": 1000})
+                until(lambda: diff.locator(".ipyagent-diff-text").evaluate(whole), "a diff that is all to be seen")
+                diff.scroll_into_view_if_needed()
+                page.shot(f"companion_looks_{app}_{width}_{suffix}")
+                page.cell(1).scroll_into_view_if_needed()
+                page.shot(f"companion_looks_top_{app}_{width}_{suffix}")
+                page.cell(1).locator(".jp-InputArea-prompt").first.click(button="right")
+                page.page.locator(MENU).first.wait_for()
+                page.shot(f"companion_looks_menu_{app}_{width}_{suffix}")
+                found, seen = faults(page, f"{OURS}, {MENU}", least="minor")
+                assert "\n".join(found) == "", f"{theme} at {width}"
+                assert seen > 10  # it looked at the words
+                page.page.keyboard.press("Escape")
         diff.locator(".ipyagent-accept").click()
         page.wait_done(2)
-        assert page.page.evaluate(SOURCES)[3] == long.replace("part_7", "seven")
-        page.theme("JupyterLab Light")
+        shows(page, [ASK, "1 / 0", "%%agent\nedit **it**", long.replace("part_7", "seven"), "%%agent\n"])
+        assert ours(page) == []
         page.shut_down()
 
 

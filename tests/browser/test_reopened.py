@@ -10,6 +10,8 @@ import pytest
 from playwright.sync_api import expect
 
 from ipyagent.practice.replies import text, tool
+from tests.whole.test_replayed_cells import CELLS as WORK
+from tests.whole.test_replayed_cells import CSV, FACTS
 
 from .lab import CHROMIUM, PANEL, Page, write_notebook
 from .product import HELD, Product, until
@@ -102,6 +104,63 @@ def test_run_all_after_reopening_replays_what_is_finished_and_asks_what_changed(
             assert product.model.refused == []
             assert page.errors == []
             page.shut_down()
+
+
+@pytest.mark.slow
+def test_a_notebook_of_eight_cells_runs_whole_in_a_new_kernel_without_a_key(tmp_path: Path, shots: Path) -> None:
+    """Load, clean, group, plot, model: the same variables and figures for nothing; what is new is said to need a model,
+    what moved is told."""
+    requests, facts = [f"%%agent\n{request}" for request, _ in WORK], len(WORK) + 1
+    with Product(tmp_path) as product:
+        (tmp_path / "sales.csv").write_text(CSV)
+        write_notebook(tmp_path, "sales.ipynb", ["%load_ext ipyagent", *requests, FACTS])
+        with Page(product.jupyter, shots, height=1600) as page:
+            page.open("sales.ipynb")
+            page.run(0)
+            for at, (request, code) in enumerate(WORK, 1):
+                product.script(tool("python", {"code": code}), text(f"answer to {request}"))
+                page.run(at)
+            page.run(facts)
+            first = page.outputs(facts)[0]["data"]["text/plain"]
+            page.save()
+            page.shut_down()
+        asked = len(product.model.log)
+        assert asked >= 16
+    keyless = {"ANTHROPIC_API_KEY": "", "IPYAGENT_RERUN": "replay"}
+    with Product(tmp_path, environment=keyless) as product, Page(product.jupyter, shots, height=1600) as page:
+        page.open("sales.ipynb")
+        run_all(page, facts + 1)
+        until(lambda: page.outputs(facts), "the variables")
+        assert page.outputs(facts)[0]["data"]["text/plain"] == first
+        assert [figures(page, at) for at in range(facts)] == [0, 0, 0, 0, 0, 1, 1, 0, 0]
+        for at, (request, _) in enumerate(WORK, 1):
+            page.cell(at).scroll_into_view_if_needed()
+            page.says(at, f"answer to {request}")
+            page.says(at, HINT)
+            assert "Differs" not in page.cell(at).inner_text()
+            if request in ("load", "plot", "sum up"):
+                page.shot(f"eight_replayed_{request.replace(' ', '_')}")
+        assert "NameError" not in json.dumps([page.outputs(at) for at in range(facts + 1)])
+        assert product.model.log == []
+
+        # a number moved, and a cell is another
+        (tmp_path / "sales.csv").write_text(CSV.replace("Utrecht,2,14", "Utrecht,2,20"))
+        set_source(page, 8, "%%agent\nsum up, please")
+        page.page.evaluate(f"async () => {{ {PANEL} await p.context.sessionContext.restartKernel() }}")
+        page.wait_idle()
+        run_all(page, 9)
+        page.cell(3).scroll_into_view_if_needed()
+        page.says(3, "Differs from the recorded output: Utrecht: 24.0 -> 30.0")
+        page.shot("eight_moved")
+        page.cell(8).scroll_into_view_if_needed()
+        page.says(8, "nothing is recorded for this cell as it is now")
+        page.shot("eight_needs_a_model")
+        assert product.model.log == []
+        assert page.errors == []
+
+
+def figures(page: Page, cell: int) -> int:
+    return sum("image/png" in output.get("data", {}) for output in page.outputs(cell))
 
 
 def test_a_renamed_notebook_keeps_its_session_and_a_reload_in_mid_run_loses_nothing(

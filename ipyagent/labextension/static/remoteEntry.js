@@ -390,30 +390,31 @@
 
     // `@` and `/` complete while they are typed, by the kernel's own completer.
     typed(event) {
+      this.wanted = null;
       if (!this.known || !event.isTrusted || !event.inputType?.startsWith("insert")) return;
-      const after = ([wait, ...later]) => {
-        clearTimeout(this.typing);
-        this.typing = setTimeout(() => {
-          this.complete();
-          if (later.length) after(later);
-        }, wait);
-      };
-      after([120, 1500, 4000]); // once the editor has what was typed; Lab asks a kernel for a second, a first answer may take longer
+      const wanted = (this.wanted = {});
+      setTimeout(() => this.wanted === wanted && this.complete(wanted), 120); // once the editor has what was typed
+    }
+
+    async complete(wanted) {
+      const cell = this.notebook.activeCell;
+      const kernel = this.kernel;
+      if (this.panel.isDisposed || !kernel || !cell?.editor?.hasFocus() || !cell.node.classList.contains("ipyagent-cell")) return;
+      const at = cell.editor.getCursorPosition();
+      const before = (cell.editor.getLine(at.line) ?? "").slice(0, at.column);
+      if (!at.line || !(/(^|[^\w@.])@[\w./:~-]*$/.test(before) || (at.line === 1 && /^\s*\/[\w:-]*$/.test(before)))) return;
+      // Lab gives a kernel one second, and a first answer may take longer: it is had before Lab asks.
+      const code = cell.model.sharedModel.getSource();
+      const cursor = [...code.slice(0, cell.editor.getOffsetAt(at))].length;
+      await kernel.requestComplete({ code, cursor_pos: cursor }).catch(() => {});
+      const now = this.wanted === wanted && !this.panel.isDisposed && cell.editor?.hasFocus() ? cell.editor.getCursorPosition() : null;
+      if (now?.line !== at.line || now.column !== at.column || document.querySelector(".jp-Completer:not(.lm-mod-hidden)")) return;
+      this.app.commands.execute("completer:invoke-notebook").catch(() => {});
     }
 
     // Escape closes what completes, and it stays closed.
     hush(event) {
-      if (event.key === "Escape") clearTimeout(this.typing);
-    }
-
-    complete() {
-      const cell = this.notebook.activeCell;
-      if (this.panel.isDisposed || !cell?.editor?.hasFocus()) return;
-      if (!cell.node.classList.contains("ipyagent-cell") || document.querySelector(".jp-Completer:not(.lm-mod-hidden)")) return;
-      const { line, column } = cell.editor.getCursorPosition();
-      const before = (cell.editor.getLine(line) ?? "").slice(0, column);
-      if (line > 0 && (/(^|[^\w@.])@[\w./:~-]*$/.test(before) || (line === 1 && /^\s*\/[\w:-]*$/.test(before))))
-        this.app.commands.execute("completer:invoke-notebook").catch(() => {});
+      if (event.key === "Escape") this.wanted = null;
     }
 
     // ------------------------------------------------------------ requests about a cell
@@ -662,11 +663,11 @@
           panel.content.stateChanged.connect(later);
           new MutationObserver(later).observe(panel.content.node, { childList: true, subtree: true });
           panel.content.node.addEventListener("input", (event) => link.typed(event));
-          panel.content.node.addEventListener("keydown", (event) => link.hush(event), true);
           panel.content.node.addEventListener("focusin", () => link.known && link.hello());
           link.decorate();
           show();
         };
+        window.addEventListener("keydown", (event) => front()?.hush(event), true); // before Lab's own keys, which keep it
         tracker.forEach(wire);
         tracker.widgetAdded.connect((_, panel) => wire(panel));
         tracker.currentChanged.connect(show);

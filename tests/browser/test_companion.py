@@ -124,6 +124,34 @@ def test_three_cells_into_an_unsaved_notebook_one_rejected_one_undone(product: P
         page.shut_down()
 
 
+def test_what_is_too_long_to_be_seen_in_its_cell_can_be_rejected_there_and_not_accepted(
+    product: Product, shots: Path
+) -> None:
+    only_lab(product)
+    with Page(product.jupyter, shots) as page:
+        ids = opened(product, page, "long.ipynb", [ASK, "%%agent\nadd two", "x = 1"])
+        long = "\n".join(f"value_{n} = {n}" for n in range(2_000))
+        insert = {"action": "insert", "after": ids[2], "cells": [{"source": long}, {"source": "short = 1"}]}
+        product.script(tool("notebook", {"action": "read"}), tool("notebook", insert), text("One is in."))
+        page.run(1, wait=False)
+        diffs = page.cell(2).locator(".ipyagent-diff")
+        expect(diffs).to_have_count(2)
+        expect(diffs.nth(0)).to_contain_text("Too long to accept here")
+        expect(diffs.nth(0)).to_contain_text("more characters")
+        expect(diffs.nth(0).locator(".ipyagent-accept")).to_have_count(0)
+        expect(page.page.locator(".ipyagent-accept-all")).to_have_count(0)
+        diffs.nth(0).scroll_into_view_if_needed()
+        page.shot("companion_cut_lab")
+        diffs.nth(1).locator(".ipyagent-accept").click()
+        expect(diffs.nth(0).locator(".ipyagent-accept")).to_have_count(0)
+        diffs.nth(0).locator(".ipyagent-reject").click()
+        page.wait_done(1)
+        shows(page, [ASK, "%%agent\nadd two", "x = 1", "short = 1"])
+        assert "the user rejected 1 of 2 cells" in asked(product)
+        assert ours(page) == []
+        page.shut_down()
+
+
 def test_every_edit_is_made_in_the_open_page_and_is_one_step_back(product: Product, shots: Path) -> None:
     only_lab(product)
     cells = [SETUP, "%%agent\nwork", "x = 1", "y = 2", "z = 3"]

@@ -337,7 +337,7 @@ def test_ctrl_c_ends_the_practice_server_in_good_order(tmp_path: Path) -> None:
     process, _ = practice_command(tmp_path)
     try:
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=10) == 0
     finally:
         process.kill()
         process.communicate()

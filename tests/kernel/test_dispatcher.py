@@ -89,7 +89,7 @@ def runs_sleep(process: psutil.Process) -> bool:
 
 
 def no_child_is_left() -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 1
     while time.monotonic() < deadline:
         if not any(runs_sleep(process) for process in psutil.process_iter()):
             return True

@@ -182,7 +182,7 @@ except AgentError as problem:
     print(problem)
 """
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=30)
     assert "the mailbox of session" in done.stdout, done.stderr
     assert "File too large" in done.stdout
     assert len(done.stdout.splitlines()) == 1
@@ -222,7 +222,7 @@ except AgentError as problem:
     tmp_path.chmod(0o555)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=30
     )
     tmp_path.chmod(0o700)
     assert "cannot be written (Permission denied)" in done.stdout, done.stderr

@@ -131,7 +131,9 @@ class CellReplay:
         self._bench.keep_objects(self._session, workspace)
 
         def record(event: Event) -> Event:
-            if isinstance(event, FileChanged):  # so that undo knows it
+            if isinstance(event, FileChanged):  # so that undo knows it, and whose it is
+                if not self._changed:
+                    self._session.record(PartEvent(part=REPLAY, kind="changes", data=self._whose()))
                 self._session.record(event)
                 self._changed[event.path] = None
             return own.record(event)
@@ -220,6 +222,11 @@ class CellReplay:
             own.record(PartEvent(part=REPLAY, kind="differs", why=f"Differs from the recorded output: {told}"))
         return ""
 
+    def _whose(self) -> dict[str, Any]:
+        """The turn of the recording, or the notebook that told it."""
+        place = self._recording.place
+        return {"turn": self._recording.turn} | ({"notebook": place.name} if place is not None else {})
+
     def _tell(self, own: Session, status: Ending, message: str) -> None:
         """Journal what came of it, then show it."""
         recording = self._recording
@@ -228,10 +235,8 @@ class CellReplay:
             names = ", ".join(name for each in recording.handed.values() for name in each)
             left.append(f"sub-agents, which need a model (they left {names})")
         data: dict[str, Any] = {
-            "turn": recording.turn, "status": status, "ran": self._ran, "differs": self._differ[:20], "left": left[:20],
+            **self._whose(), "status": status, "ran": self._ran, "differs": self._differ[:20], "left": left[:20],
         }  # fmt: skip
-        if recording.place is not None:
-            data["notebook"] = recording.place.name
         if message:
             data["message"] = message[:300]
         self._session.record(PartEvent(part=REPLAY, kind="cell", data=data))

@@ -23,9 +23,10 @@ _REBOUND = re.compile(r"^\[rebound: (.+)\]$", re.MULTILINE)
 
 
 class TurnUndone(NamedTuple):
-    """`turn` counts from 1 (0: only files that an earlier undo had left), `text` is its request; `restored` and
-    `conflicts` as in `Undone`; `rebound`: variables that the turn rebound, which stay as they are; `removed`: those of
-    `restored` that the turn had created; `ran`: whether it ran code or commands, whose files undo covers in part."""
+    """`turn` counts from 1 (0: only files that an earlier undo had left, or a replayed cell of a notebook), `text` is
+    its request; `restored` and `conflicts` as in `Undone`; `rebound`: variables that the turn rebound, which stay as
+    they are; `removed`: those of `restored` that the turn had created; `ran`: whether it ran code or commands, whose
+    files undo covers in part; `replay` as in `ToUndo`."""
 
     turn: int
     text: str
@@ -34,13 +35,16 @@ class TurnUndone(NamedTuple):
     rebound: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     ran: bool = False
+    replay: str = ""
 
     def lines(self) -> list[str]:
         """What was done, for the user."""
-        lines = [f"turn {self.turn} ({line(self.text, 60)}):"] if self.turn else []
+        lines = [f"turn {self.turn}{', replayed' * bool(self.replay)} ({line(self.text, 60)}):"] if self.turn else []
+        if self.replay and not self.turn:
+            lines = [f"a replayed cell of {line(self.replay, 60)}:"]
         lines += [f"{'removed' if path in self.removed else 'put back'} {path}" for path in self.restored]
         lines += [f"{conflict}." for conflict in self.conflicts]
-        if self.turn and not (self.restored or self.conflicts):
+        if (self.turn or self.replay) and not (self.restored or self.conflicts):
             lines.append("nothing to restore")
         if self.rebound:
             lines.append(f"variables that it rebound stay as they are: {', '.join(self.rebound)}")
@@ -56,21 +60,21 @@ def undo_turn(session: Session | None, root: Path) -> TurnUndone:
         more = f". {NOT_COVERED}" if session is not None and ran_in(session, 0, 0) else ""
         raise UsageError(f"no file change of this session is left to undo{more}")
     undone = restore(due.changes, root, session.journal.folder / BACKUPS)
-    if not due.turn and not undone.restored:
+    if not (due.turn or due.replay) and not undone.restored:
         left = "; " + "; ".join(undone.conflicts) if undone.conflicts else ""
         raise UsageError(f"no file change of the other turns is left to undo{left}")
     session.record(FilesRestored(paths=undone.restored, since=due.changes[0].id))
     if not due.turn:
-        return TurnUndone(0, "", *undone)
-    return undone_turn(session, root, due.turn, undone)
+        return TurnUndone(0, "", *undone, ran=bool(due.replay), replay=due.replay)
+    return undone_turn(session, root, due.turn, undone, due.replay)
 
 
-def undone_turn(session: Session, root: Path, number: int, undone: Undone) -> TurnUndone:
-    """What came of taking back the files of turn `number`, from 1."""
+def undone_turn(session: Session, root: Path, number: int, undone: Undone, replay: str = "") -> TurnUndone:
+    """What came of taking back the files of turn `number`, from 1, or of its `replay`."""
     turn = session.history.turns[number - 1]
     removed = tuple(path for path in undone.restored if not (root / path).exists())
     return TurnUndone(number, turn.text, *undone, rebound_in(session, turn.first, turn.last), removed,
-                      ran_in(session, turn.first, turn.last))  # fmt: skip
+                      ran_in(session, turn.first, turn.last), replay)  # fmt: skip
 
 
 def ran_in(session: Session, first: int, last: int) -> bool:

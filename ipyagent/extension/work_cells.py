@@ -26,7 +26,7 @@ from ipyagent.kernel.frontend import running_cell
 from ipyagent.kernel.notebook import Notebook, new_cell
 from ipyagent.kernel.workspace import BACKUPS
 from ipyagent.loop.watching import CodeWatch
-from ipyagent.tools.changes import restore
+from ipyagent.tools.changes import Undone, restore
 from ipyagent.ui.markdown import harmless
 
 if TYPE_CHECKING:
@@ -260,10 +260,11 @@ def roll_back(agent: Agent, words: str) -> str:
     number = int(words)
     turn = session.history.turns[number - 1]
     session.kept(CodeWatch, lambda: CodeWatch(session)).settle()
-    changes = session.history.files.of(number)
-    undone = restore(changes, agent.project.root, session.journal.folder / BACKUPS)
-    if changes:
-        session.record(FilesRestored(paths=undone.restored, since=changes[0].id, upto=changes[-1].id))
+    undone = Undone((), ())
+    for made in session.history.files.of(number):
+        each = restore(made.changes, agent.project.root, session.journal.folder / BACKUPS)
+        session.record(FilesRestored(paths=each.restored, since=made.changes[0].id, upto=made.changes[-1].id))
+        undone = Undone(*(tuple(dict.fromkeys((*old, *new))) for old, new in zip(undone, each, strict=True)))
     lines = undone_turn(session, agent.project.root, number, undone).lines()
     if turn.out:
         return "\n".join([*lines, "it was removed from the conversation before"])

@@ -300,7 +300,7 @@ class SessionState:
                 self.restored = tuple(dict.fromkeys((*self.restored, *event.paths)))
             case MemorySaved() if event.by == "user" and event.change != "unchanged":
                 self.memory_changes = (*self.memory_changes, event)
-            case PartEvent() if event.part == REPLAY:
+            case PartEvent(kind="cell") if event.part == REPLAY:
                 self.replayed = (*self.replayed, event)
             case LayerFailed():
                 self.compact_failures += event.layer == "compaction"
@@ -496,38 +496,55 @@ def _key(given: dict[str, Any]) -> str:
 
 
 class ToUndo(NamedTuple):
-    """The turn (from 1; 0: only what was left of later ones) and the changes to take back, oldest first."""
+    """The turn (from 1; 0: none of this session) and the changes to take back, oldest first. `replay`: they were made
+    when its recorded code ran again ("replayed"), or that of a notebook's cell (the notebook's name)."""
 
     turn: int
     changes: tuple[FileChanged, ...]
+    replay: str = ""
 
 
 class FileChanges:
     """Folds events, one at a time."""
 
     def __init__(self) -> None:
-        self._turn = 0
-        self._by_turn: dict[int, list[FileChanged]] = {}
+        self._requests: list[int] = []
+        self._open: ToUndo | None = ToUndo(0, ())
+        """The turn, or the replay of one, that has changed no file yet; None when it has, and is the newest of
+        `_made`."""
+        self._made: list[ToUndo] = []
         self._left: list[FileChanged] = []
         self.undone: set[int] = set()
         """Ids of the changes that the user has taken back."""
 
     def __repr__(self) -> str:
-        return f"<FileChanges of {len(self._by_turn)} turns>"
+        return f"<FileChanges of {len(self._made)} turns>"
 
     def apply(self, event: Event) -> None:
         """Take in the next event."""
         match event:
             case UserMessage():
-                self._turn += 1
+                self._requests.append(event.id)
+                self._open = ToUndo(len(self._requests), ())
+            case PartEvent(part=part, kind="changes", data=facts) if part == REPLAY:
+                first = facts.get("turn")
+                turn = self._requests.index(first) + 1 if first in self._requests else 0
+                self._open = ToUndo(turn, (), str(facts.get("notebook", "replayed")))
             case FileChanged():
-                self._by_turn.setdefault(self._turn, []).append(event)
+                newest = self._open or self._made.pop()
+                self._made.append(newest._replace(changes=(*newest.changes, event)))
+                self._open = None
                 self._left = [change for change in self._left if change.path != event.path]
             case FilesRestored():
                 upto = event.upto or event.id
-                undone = [turn for turn, changes in self._by_turn.items() if event.since <= changes[0].id <= upto]
-                for turn in undone:
-                    self._left += self._by_turn.pop(turn)
+                made, self._made = self._made, []
+                for each in made:
+                    if event.since <= each.changes[0].id <= upto:
+                        self._left += each.changes
+                    else:
+                        self._made.append(each)
+                if self._open is None and self._made[-1:] != made[-1:]:  # it may change more
+                    self._open = made[-1]._replace(changes=())
                 self.undone |= {change.id for change in self._left if change.path in event.paths}
                 self._left = sorted(
                     (change for change in self._left if change.path not in event.paths), key=lambda each: each.id
@@ -538,17 +555,16 @@ class FileChanges:
     @property
     def next(self) -> ToUndo | None:
         """What `%agent undo` takes back now; None when there is nothing."""
-        if not self._by_turn:
+        if not self._made:
             return ToUndo(0, tuple(self._left)) if self._left else None
-        turn = max(self._by_turn)
-        changes = sorted((*self._by_turn[turn], *self._left), key=lambda each: each.id)
-        return ToUndo(turn, tuple(changes))
+        newest = self._made[-1]
+        return newest._replace(changes=tuple(sorted((*newest.changes, *self._left), key=lambda each: each.id)))
 
     def removed(self, path: str) -> bool:
         """Whether the newest change of a file, not taken back, is that it was removed."""
-        ended = [each for changes in self._by_turn.values() for each in changes if each.path == path and not each.begun]
+        ended = [each for made in self._made for each in made.changes if each.path == path and not each.begun]
         return bool(ended) and not max(ended, key=lambda each: each.id).digest
 
-    def of(self, turn: int) -> tuple[FileChanged, ...]:
-        """The changes of one turn that were not taken back, oldest first."""
-        return tuple(self._by_turn.get(turn, ()))
+    def of(self, turn: int) -> list[ToUndo]:
+        """The changes of one turn and of its replays that were not taken back, newest first."""
+        return [each for each in reversed(self._made) if each.turn == turn]

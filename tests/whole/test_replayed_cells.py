@@ -207,10 +207,10 @@ def test_files_are_written_again_only_as_the_mode_allows(tmp_path: Path) -> None
 def test_what_the_user_has_undone_is_not_done_again(tmp_path: Path) -> None:
     notebook = tmp_path / "project" / "sales.ipynb"
     with PracticeServer() as server, room(tmp_path, server=server, JPY_SESSION_NAME=str(notebook)) as place:
-        for name in ("sales.csv", "other.csv"):
+        for name in ("sales.csv", "other.csv", "third.csv"):
             (place.folder / name).write_text(CSV)
         place.ok("%load_ext ipyagent\n%agent mode auto")
-        for cell, name in (("c1", "sales.csv"), ("c2", "other.csv")):
+        for cell, name in (("c1", "sales.csv"), ("c2", "other.csv"), ("c3", "third.csv")):
             server.script(*replies(f"x = open('{name}', 'w').write('city\\n')", "shortened"))
             ask_as(place.kernel, cell, body(cell))
             if cell == "c1":
@@ -225,7 +225,11 @@ def test_what_the_user_has_undone_is_not_done_again(tmp_path: Path) -> None:
         shown = ask_as(place.kernel, "c2", body("c2"))["text/plain"]
         assert "1 piece of code ran again, changed other.csv (%agent undo)" in shown
         assert (place.folder / "other.csv").read_text() == "city\n"
-        assert len(server.messages) == 4
+        assert len(server.messages) == 6
+        # and what the replay changed is the newest change, though not that of the newest turn
+        assert "turn 2, replayed (c2):\nput back other.csv" in place.ok("%agent undo").streams
+        assert [(place.folder / name).read_text() for name in ("other.csv", "third.csv")] == [CSV, "city\n"]
+        assert "turn 3 (c3):\nput back third.csv" in place.ok("%agent undo").streams
 
 
 # ------------------------------------------------------------------ without a person, and shared

@@ -216,7 +216,7 @@ class CellReplay:
                 return f"code that ran when it was recorded fails now, and what followed was not run: {last}{hint}"
             self._left.append(f"{called.name} ({said.splitlines()[0][:120] if said else 'failed'})")
             return ""
-        if called.name == CODE and (moved := differences(old, new)):
+        if called.name in (CODE, "shell") and (moved := differences(old, new)):
             self._differ += moved
             told = "; ".join(moved)
             own.record(PartEvent(part=REPLAY, kind="differs", why=f"Differs from the recorded output: {told}"))

@@ -12,8 +12,10 @@ from ipyagent.journal.blocks import PICTURES, known_block, result_blocks, text_b
 from ipyagent.journal.events import Block, ToolReturned
 from ipyagent.journal.tokens import estimate_blocks
 
-NOT_RUN = "This call was not run: the turn was cut off first."
+NOT_RUN = "This call was not run"
 CUT_OFF = "This call was cut off before it returned."
+_CUT_FIRST = f"{NOT_RUN}: the turn was cut off first."
+"""Where nothing tells why."""
 NO_OUTPUT = "(no output)"
 
 _BAD_NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -99,7 +101,7 @@ class OpenCalls:
         tokens = 0
         for call, name in self.waiting.items():
             output = self.output(call)
-            text = f"{CUT_OFF}\n{output}" if output.strip() else CUT_OFF if call in self._begun else NOT_RUN
+            text = f"{CUT_OFF}\n{output}" if output.strip() else CUT_OFF if call in self._begun else _CUT_FIRST
             content = [text_block(text)]
             self._results[call] = (ToolReturned(call=call, name=name, blocks=(), is_error=True), content)
             tokens += estimate_blocks(content)

@@ -233,7 +233,9 @@ def _crc(array: Any) -> int:
 _OWN = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[iod]h|__\w*__|_exit_code|_agent|In|Out|exit|quit|get_ipython")
 _SHARE = {Group.SCALARS: 1, Group.FRAMES: 4, Group.ARRAYS: 2, Group.CONTAINERS: 2, Group.OBJECTS: 2}
 _ORDER = (Group.SCALARS, Group.FRAMES, Group.ARRAYS, Group.CONTAINERS, Group.OBJECTS)
-"""Single values first: the user's constants are short, and nothing else tells them."""
+_MODELS = frozenset(("estimators", "boosters", "regressions", "networks"))
+"""Families of objects that work goes into."""
+_TABLE = re.compile(r"(\d+) x (\d+)$")
 _MOST = {Group.SCALARS: 160, Group.CONTAINERS: 160}
 """Bytes of a line where others stand beside it: more numbers of a list say no more."""
 _LOOPS = frozenset("ijk_")
@@ -266,8 +268,8 @@ def summarize(
     hidden: Collection[str] = frozenset(),
     inputs: Iterable[str] = (),
 ) -> str:
-    """One line for each variable of the user, single values first, newest first within a kind; functions and classes
-    of the user's own in one line; nothing that was imported.
+    """One line for each variable of the user: constants, tables (the largest first), models, other single values, the
+    rest, newest first among equals; functions and classes of the user's own in one line; nothing that was imported.
 
     At most `limit` bytes of UTF-8 and about `seconds` seconds; what did not fit is counted and named. `hidden`
     are names that are not the user's; given as a mapping (`shell.user_ns_hidden`), only those that
@@ -338,17 +340,32 @@ def _listing(
     """Lines for the variables, and the names that got one. `word` stands before a name."""
     groups = {name: look.family(value).group for name, value in rows}
     plain = [row for row in rows[::-1] if groups[row[0]] in _SHARE]
-    plain.sort(key=lambda row: _ORDER.index(groups[row[0]]))
+    ranks = {name: _rank(look, name, value) for name, value in plain}
+    # the user's single values have room first: they are short, and nothing else tells them
+    plain.sort(key=lambda row: (groups[row[0]] != Group.SCALARS, ranks[row[0]]))
     others = [row for row in rows if groups[row[0]] not in _SHARE]
     last = _functions(look, others, min(_FUNCTIONS, limit // 4), word)
     room = limit - sum(len(line.encode()) + 1 for line in last)
     lines = _lines(look, plain, room, word)
+    lines = {name: lines[name] for name in sorted(lines, key=ranks.__getitem__)}
     rest = [one_line(name) for name, _ in plain if name not in lines]
     room -= sum(len(line.encode()) + 1 for line in lines.values())
     if rest:
         head = f"… and {len(rest)} more: "
         last.append(clip(head, room) + _names(rest, room - len(head.encode())))
     return clip("\n".join([*lines.values(), *last]), limit), frozenset(map(_label, lines))
+
+
+def _rank(look: PreviewContext, name: str, value: Any) -> tuple[int, int]:
+    """Where a variable's line stands: constants, tables with the largest first, models, other single values, the rest.
+    What was made on the way to a result is small."""
+    family = look.family(value)
+    if family.group == Group.FRAMES and not family.name.endswith("series"):
+        size = _TABLE.search(look.short(value))
+        return (1, -int(size[1]) * int(size[2]) if size else 0)
+    if family.name in _MODELS:
+        return (2, 0)
+    return (0 if family.group == Group.SCALARS and name.isupper() else 3 + _ORDER.index(family.group), 0)
 
 
 def _lines(

@@ -437,7 +437,8 @@ class Session:
         for call, name in self.view.open_calls.items():
             running = self.view.was_called(call)
             output = capped(self.view.partial_output(call).strip(), CUT_CHARS)
-            body = f"{CUT_OFF if running else NOT_RUN} {why}" + (f"\nOutput until then:\n{output}" if output else "")
+            body = f"{CUT_OFF if running else f'{NOT_RUN}.'} {why}"
+            body += f"\nOutput until then:\n{output}" if output else ""
             self.record(
                 ToolReturned(
                     call=call,

@@ -161,6 +161,23 @@ def test_polars_and_arrow_tables_are_counted_exactly() -> None:
     assert "polars DataFrame 1000000 x 1" in shown(pl.DataFrame({"n": range(1_000_000)}))
 
 
+def test_truth_values_are_counted() -> None:
+    values = [True, False, None] * 4
+    for dtype in ("boolean", "bool[pyarrow]"):
+        frame = pd.DataFrame({"on": pd.Series(values, dtype=dtype)})
+        assert ": bool" in (text := describe("t", frame))
+        assert ", 4 missing, 4 True, 4 False\n" in text
+        assert "(4 missing): 4 True, 4 False" in shown(frame["on"])
+    plain = pd.Series([True, False, False], name="alone")
+    assert "Series bool 3 alone: 1 True, 2 False" in shown(plain)
+    assert "  alone: bool, 1 True, 2 False\n" in describe("t", plain.to_frame())
+    assert "on: bool, ~50% True" in describe("t", pd.DataFrame({"on": np.arange(6_000_000) % 2 == 0}))
+    table = pl.DataFrame({"on": values})
+    for each in (table, table.to_arrow()):
+        assert "  on: bool, 4 null, 4 True, 4 False\n" in describe("t", each)
+    assert "polars Series bool 12 on (4 null): 4 True, 4 False" in shown(table["on"])
+
+
 # ------------------------------------------------------------------ arrays
 
 

@@ -45,15 +45,24 @@ def test_a_frame_is_told_by_shape_types_and_missing_values() -> None:
     assert text == "df  DataFrame 344 x 4: species str, island str, bill_length_mm f64 (2 missing), year i64"
 
 
-def test_single_values_come_first_then_tables_and_the_newest_first_among_equals() -> None:
+def test_constants_come_first_then_the_largest_tables_models_and_what_was_made_on_the_way() -> None:
+    from sklearn.linear_model import LinearRegression
+
     def function() -> None: ...
 
     namespace = {
-        "number": 1, "function": function, "items": [1], "array": np.arange(3),
-        "old": penguins(), "new": penguins(), "word": "w",
-    }
+        "number": 1, "function": function, "items": [1], "array": np.arange(3), "RATE": 0.19, "df": penguins(),
+        "clean": penguins().dropna(), "model": LinearRegression(), "top": penguins().head(),
+        "mask": penguins().year > 9, "new": penguins(), "word": "w",
+    }  # fmt: skip
     names = [line.split("  ")[0] for line in timed(namespace).splitlines()]
-    assert names == ["word", "number", "new", "old", "array", "items", "functions: function() -> None"]
+    kept = ["RATE", "new", "df", "clean", "top", "model", "word", "number", "mask", "array", "items"]
+    assert names == [*kept, "functions: function() -> None"]
+
+
+def test_many_single_values_leave_the_main_table_its_columns() -> None:
+    namespace: dict[str, Any] = {"df": penguins()} | {f"share_{n}": n / 7 for n in range(80)}
+    assert "df  DataFrame 344 x 4: species str, island str" in timed(namespace)
 
 
 def test_modules_and_the_shells_own_names_are_left_out() -> None:
@@ -215,7 +224,7 @@ def test_only_what_is_new_changed_or_gone_is_told_again() -> None:
     namespace = cells("import pandas as pd\nRATE = 1.19\nname = 'a'")
     run_in(namespace, "df = pd.DataFrame({'x': [1, 2]})\ndef f(a, b=2): ...")
     text, told = survey(namespace, None)
-    assert text == "name  'a'\nRATE  1.19\ndf  DataFrame 2 x 1: x i64\nfunctions: f(a, b=2)"
+    assert text == "RATE  1.19\ndf  DataFrame 2 x 1: x i64\nname  'a'\nfunctions: f(a, b=2)"
     assert survey(namespace, told)[0] == ""
     run_in(namespace, "RATE = 1.07\ndel name\ndef g(): ...\ndef f(a): return a\nnew = [1]")
     text, told = survey(namespace, told)

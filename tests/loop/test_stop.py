@@ -138,7 +138,7 @@ def test_stop_while_a_question_is_open(make_rig: Callable[..., Rig]) -> None:
     assert "ran" not in rig.agent.shell.user_ns
     assert any(isinstance(event, PermissionAsked) for event in events)
     assert [event.by for event in events if isinstance(event, PermissionAnswered)] == ["stop"]
-    assert result_text(rig.results()[0]).startswith("This call was not run")
+    assert result_text(rig.results()[0]) == "This call was not run. The user stopped the turn."
 
 
 @pytest.mark.paced

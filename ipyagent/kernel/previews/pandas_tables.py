@@ -19,7 +19,7 @@ from ipyagent.kernel.previews._context import (
     loaded,
     stored,
 )
-from ipyagent.kernel.previews.values import numbers_in_text
+from ipyagent.kernel.previews.values import numbers_in_text, truth_words
 from ipyagent.redaction.names import name_strength
 
 EXACT_CELLS = 2_000_000
@@ -234,6 +234,8 @@ def column_words(column: Any, look: PreviewContext, exact_cells: int, width: int
         return f"{text}, values […masked]"
     if letter in "iufM" and not hasattr(column.dtype, "categories"):
         return f"{text}, {_range(column, look, exact_cells, name)}"
+    if letter == "b":
+        return f"{text}, {_truths(column, exact_cells)}"
     if told := numbers_of(column, look, TEXTS):
         text += f", {told}"
     seen: list[str] = []
@@ -260,6 +262,15 @@ def _range(column: Any, look: PreviewContext, exact_cells: int, name: str) -> st
     return text + (f", mean {'' if whole else '~'}{float(part.mean()):.6g}" if letter in "iuf" else "")
 
 
+def _truths(column: Any, exact_cells: int) -> str:
+    """How many truth values are True and how many False; of a sample the share."""
+    rows = len(column)
+    if rows <= exact_cells:
+        return truth_words(int(column.sum()), int(column.count()))
+    part = column.iloc[:: -(-rows // 10_000) | 1]  # an odd step: what alternates is not all alike
+    return f"~{100 * int(part.sum()) / max(1, int(part.count())):.0f}% True"
+
+
 def series_short(value: Any, kind: TypeInfo) -> str:
     series = plain_table(value, "Series")
     return kind.name if series is MISSING else f"{kind.name} {dtype_word(series.dtype)} {len(series)}"
@@ -283,6 +294,8 @@ def series_line(value: Any, look: PreviewContext, width: int) -> str:
     numbers = getattr(series.dtype, "kind", "O") in "iufM" and not hasattr(series.dtype, "categories")
     if numbers and len(series) and is_readable(series) and not look.spent(0.7) and name_strength(name) < 2:
         return f"{head}: {_range(series, look, EXACT_CELLS, name)}"
+    if len(series) and getattr(series.dtype, "kind", "O") == "b" and is_readable(series) and name_strength(name) < 2:
+        return f"{head}: {_truths(series, EXACT_CELLS)}"
     cells = (look.cell(cell, 40, name) for cell in _cells(series, 0, 20))
     return f"{head}: {look.items(cells, width - len(head.encode()) - 2, len(series))}"
 

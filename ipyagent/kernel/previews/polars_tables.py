@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ipyagent.kernel.previews._context import Group, PreviewContext, PreviewHandler, TypeInfo, clip
-from ipyagent.kernel.previews.values import numbers_in_text
+from ipyagent.kernel.previews.values import numbers_in_text, truth_words
 from ipyagent.redaction.names import name_strength
 
 _WORDS = {"String": "str", "Int": "i", "UInt": "u", "Float": "f", "Boolean": "bool", "Datetime": "dt", "double": "f64"}
@@ -57,6 +57,14 @@ def _numbers(word: str, column: Any, label: str, look: PreviewContext) -> str:
     return numbers_in_text(cells, of="" if rows <= 4_000 else "sampled")
 
 
+def _truths(column: Any) -> str:
+    """How many truth values of a column are True and how many False."""
+    if callable(column.null_count):  # polars
+        return truth_words(int(column.sum() or 0), len(column) - column.null_count())
+    return truth_words(sum(part.true_count for part in getattr(column, "chunks", [column])),
+                       len(column) - column.null_count)  # fmt: skip
+
+
 def short(value: Any, kind: TypeInfo) -> str:
     rows, columns = _shape(value)
     return f"{kind.top} {kind.name} {rows} x {columns}"
@@ -88,6 +96,9 @@ def block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
         cells = (look.cell(cell, 40, label) for cell in _cells(column, 0, 4))
         told = _numbers(word, column, label, look)
         facts = ", ".join(filter(None, (word, f"{nulls:,} null" if nulls else "", told)))
+        if word == "bool" and rows and name_strength(label) < 2:
+            yield f"  {label}: {facts}, {_truths(column)}"
+            continue
         yield f"  {label}: {facts}, e.g. {look.items(cells, 140, None)}"
     if columns > shown:
         more = (look.label(name, 30) for name in names[shown:])
@@ -115,6 +126,8 @@ def series_line(value: Any, look: PreviewContext, width: int) -> str:
         low, high, mean = value.min(), value.max(), value.mean()
         if low is not None:
             return f"{head}: {look.cell(low, 40)} to {look.cell(high, 40)}, mean {look.cell(float(mean), 40)}"
+    if value.len() and str(value.dtype) == "Boolean" and name_strength(str(value.name)) < 2:
+        return f"{head}: {_truths(value)}"
     if value.len() and value.dtype.is_temporal() and value.len() <= 2_000_000 and value.min() is not None:
         return f"{head}: {look.cell(value.min(), 40)} to {look.cell(value.max(), 40)}"
     cells = (look.cell(cell, 40, value.name) for cell in _cells(value, 0, 20))

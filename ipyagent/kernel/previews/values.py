@@ -116,6 +116,11 @@ def numbers_in_text(cells: Iterable[Any], *, of: str = "") -> str:
     return f"text: {numbers:,} of {count:,}{said} are numbers, others: {named}{', …' if len(others) > 4 else ''}"
 
 
+def truth_words(true: int, count: int) -> str:
+    """Of `count` truth values how many are True and how many False."""
+    return f"{true:,} True, {count - true:,} False"
+
+
 _TEXTS = (
     PreviewHandler("texts", Group.SCALARS, lambda kind: kind.is_a(str), _text, text_line, text_block, 60),
     PreviewHandler("bytes", Group.SCALARS, lambda kind: kind.is_a(bytes, bytearray), _bytes, bytes_line, None, 60),

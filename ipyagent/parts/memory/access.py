@@ -57,10 +57,10 @@ MOST_MOVES = 20
 KEPT_QUOTES = 8
 """Quotations that a header keeps."""
 T = TypeVar("T")
-Check: TypeAlias = Callable[[Sequence[str], Sequence[str]], Awaitable[bool | None]]
-"""Whether sentences (the second) say no more than words of the user's do (the first); None when nobody answers."""
+Check: TypeAlias = Callable[[Sequence[str], Sequence[str]], Awaitable[str | None]]
+"""What sentences (the second) add to words of the user's (the first), "" for nothing; None when nobody answers."""
 Question: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
-_SETTLED: ContextVar[dict[Question, bool | None] | None] = ContextVar("ipyagent_memory_settled", default=None)
+_SETTLED: ContextVar[dict[Question, str | None] | None] = ContextVar("ipyagent_memory_settled", default=None)
 """What is known already of what work beside the loop needs to have checked; None where nothing can be."""
 _LATER: ContextVar[list[Callable[[], object]] | None] = ContextVar("ipyagent_memory_later", default=None)
 """What work beside the loop leaves for the loop to do when it has ended."""
@@ -196,14 +196,14 @@ class MemoryAccess:
         A cancellation keeps it from the next write; a write that has begun comes to its end, and is journalled and
         answered before the cancellation goes on.
         """
-        settled: dict[Question, bool | None] = {}
+        settled: dict[Question, str | None] = {}
         while True:
             try:
                 return await self._aside(work, settled if self.check is not None else None)
             except Unsettled as doubt:
                 settled[doubt.question] = await self.check(*doubt.question) if self.check is not None else None
 
-    async def _aside(self, work: Callable[[], T], settled: dict[Question, bool | None] | None) -> T:
+    async def _aside(self, work: Callable[[], T], settled: dict[Question, str | None] | None) -> T:
         stop, later = threading.Event(), list[Callable[[], object]]()
 
         def aside() -> T:
@@ -470,12 +470,19 @@ class MemoryAccess:
             if where is not None:
                 at = (where.session or self.session, where.turn)
             return Checked(place, self._marked(place, head, "said", words, at if where or was else ()))
-        told = self._why(source, sentence, evidence, given, head)
         personal, tidied = kind in PERSONAL, self._merged is not None
+        theirs = bool(before) and not tidied and (place.scope == "user" or (personal and was in ("said", "", CLAIMED)))
+        again = "edit it, with the same `said`"
+        if theirs:
+            again = "make the same call once more, or a shorter one"
+        elif place.scope == "user":
+            again = "delete it and make the same call once more"
+        elif personal:
+            again = f"change its type to {kind} with str_replace and the same `said`"
+        told = self._why(source, sentence, evidence, given, head, again)
         if tidied and place.scope == "user" and source == "quoted" and was != "quoted":
             raise MemoryRefused(f"not changed: {told}", reason="content")
-        theirs = personal and was in ("said", "", CLAIMED)
-        if before and not tidied and (place.scope == "user" or theirs):
+        if theirs:
             raise MemoryRefused(
                 f"not changed: {place.path} holds the user's word. {told} Or save what is new as a memory of its own, "
                 f"type project, in {ROOT}/project",
@@ -549,11 +556,15 @@ class MemoryAccess:
         question = (tuple(dict.fromkeys(lines)), (*told, *asides))
         if question not in settled:
             raise Unsettled(question)
-        return ProvenanceLabel("said") if settled[question] else origin
+        return ProvenanceLabel("said") if settled[question] == "" else origin
 
-    def _why(self, source: str, sentence: str, evidence: Evidence, given: Sequence[str], head: Headed) -> str:
-        """What the model is told of a memory that is not the user's word, and how it becomes that."""
-        unread = None in (_SETTLED.get() or {}).values()
+    def _why(
+        self, source: str, sentence: str, evidence: Evidence, given: Sequence[str], head: Headed, again: str
+    ) -> str:
+        """What the model is told of a memory that is not the user's word, and how it becomes that: `again` has it
+        checked once more."""
+        settled = (_SETTLED.get() or {}).values()
+        unread = None in settled
         if source == "quoted" and sentence and not unread:
             shown = cut(sentence, 100)
             return (
@@ -570,12 +581,13 @@ class MemoryAccess:
         if unread:
             return (
                 "Whether it goes beyond the user's words could not be checked: no model gave an answer that could be "
-                "read, or the text is too long for it. To try again, make the same call once more, or a shorter one."
+                f"read, or the text is too long for it. To have it checked again, {again}."
             )
         what = repr(sentence) if sentence else "this memory"
+        more = next((f" (by {each!r})" for each in settled if each), "")
         return (
-            f"It was not confirmed that the words in `said` say that much: {what} seems to go beyond them. Say no more "
-            "than they do, or quote all that it is based on."
+            f"It was not confirmed that the words in `said` say that much: {what} seems to go beyond them{more}. Say "
+            "no more than they do, or quote all that it is based on."
         )
 
     def _source(self, scope: str, text: str) -> str:

@@ -282,8 +282,8 @@ ORDER_GIVEN = "(the memories are tidied)"
 """Stands for the user's words, which there are none of."""
 
 
-Checked: TypeAlias = Callable[[Session, Sequence[str], Sequence[str]], Awaitable[bool | None]]
-"""Whether a memory says no more than the user did, for a session; None when nobody answers."""
+Checked: TypeAlias = Callable[[Session, Sequence[str], Sequence[str]], Awaitable[str | None]]
+"""What a memory adds to what the user said ("" for nothing), for a session; None when nobody answers."""
 
 
 class Dream:

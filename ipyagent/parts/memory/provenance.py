@@ -32,7 +32,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.parts.memory.concepts import Passages, bare, dates, is_idea, shared, weighty
 from ipyagent.parts.memory.metadata_index import word_of
-from ipyagent.parts.memory.quotation import NEGATIONS, Evidence, Quote, Typed, Words, is_negated, tokens
+from ipyagent.parts.memory.quotation import NEGATIONS, SHORT, Evidence, Quote, Typed, Words, is_negated, tokens
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.tokenizer import RUN, folded
 
@@ -83,7 +83,10 @@ _ASIDE = re.compile(
 )
 """Why and How: the agent's own words, which are not weighed."""
 _MARKS = re.compile(r"(?m)^\s*(?:[#>*+-]+\s+|\d+[.)]\s+)?(?:\*\*[^*\n:：]{1,30}[:：]?\*\*[:：]?\s*)?")
-_ENDS = re.compile(r"(?<=[.!?])[\s\"')\]]+|[。！？；]|;\s+|\n+|(?<=\w):\s+")
+_ENDS = re.compile(
+    "(?<=[.!?])" + "".join(rf"(?<!\b(?i:{re.escape(each)}))" for each in SHORT) + r"[\s\"')\]]+"
+    r"|[。！？；]|;\s+|\n+|(?<=\w):\s+"
+)
 _CLAUSE = re.compile(
     r"(?i)[,;:，、；：]\s*(?!\d)|\s(?:and|but|then|und|aber|et|mais|y|pero|with|mit|avec|con)\s|并且?|然后|而且|且"
 )

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import accumulate
@@ -97,7 +97,15 @@ jamais sans nunca jamás sin 不 别 没 勿 ない
 """.split()  # noqa: SIM905 - a list of words reads better as text
 )
 _STOPS = ".!?。！？\n;；"
-_SENTENCES = re.compile(rf"[^{_STOPS}]+[{_STOPS}]*")
+SHORT = """
+e.g. i.e. z.B. d.h. u.a. p.ej. vs. cf. Dr. Prof. Mr. Mrs. Fig. approx. ca. bzw. incl. resp.
+""".split()  # noqa: SIM905 - as above
+"""Abbreviations that no sentence ends with."""
+_SENTENCES = re.compile(
+    rf"(?:https?://[^\s<>\"]*[\w/]|\b(?i:{'|'.join(map(re.escape, SHORT))}|(?:no|nr)\.(?=\s?\d))|\.(?=[\w,])"
+    rf"|[^{_STOPS}])+[{_STOPS}]*"
+)
+"""A point inside a number, a version, a name of a file or an address ends none."""
 _CLOSING = {")": "(", "]": "[", "}": "{", "»": "«", "”": "“", "“": "„", "’": "‘", "）": "（", "】": "【", "」": "「"}
 """Marks that belong to the words before them, if what they close stands there."""
 
@@ -222,9 +230,15 @@ class Typed:
             last += 1
         return (at + first, at + last - 1) if slips <= most and others <= len(wanted) // 8 else None
 
-    def sentences(self) -> Iterator[tuple[int, int]]:
+    @cached_property
+    def sentences(self) -> list[tuple[int, int]]:
         """Where its sentences and lines begin and end."""
-        return (match.span() for match in _SENTENCES.finditer(self.text) if match.group().strip())
+        return [match.span() for match in _SENTENCES.finditer(self.text) if match.group().strip()]
+
+    def _around(self, start: int, end: int) -> tuple[int, int]:
+        """Where the sentences begin and end in which something stands."""
+        first, last = (bisect_right(self.sentences, at, key=lambda span: span[0]) - 1 for at in (start, end - 1))
+        return self.sentences[first][0], self.sentences[last][1]
 
     def shown(self, start: int, end: int) -> str:
         """What was typed there, in one line, as it is kept: with the bracket or quotation mark that ends it."""
@@ -245,22 +259,20 @@ class Typed:
             return "the user gave that as a text to work on, not as words of their own"
         if (wanted := weighty(words)) and len(wanted) > 1 and set(wanted) <= repeated:
             return "that was in a result before the user's message had it"
-        before = max(self.text.rfind(mark, 0, start) for mark in _STOPS) + 1
-        ends = [at for mark in _STOPS if (at := self.text.find(mark, max(start, end - 1))) >= 0]
-        last = min(ends, default=len(self.text)) + 1
+        before, last = self._around(start, end)
         comma = max(self.text.rfind(mark, before, start) for mark in ",，、–—-:：")
         sentence, clause = self.text[before:last], self.text[max(before, comma + 1) : last]
         if _REPORTED.search(sentence):
             return "the user says there what a text says"
-        asked = sentence.rstrip().endswith(("?", "？")) or bool(re.search(r"吗\W*$", sentence))
+        stripped = sentence.rstrip(f"{_STOPS} \t\r")
+        asked = stripped.endswith("吗") or not {"?", "？"}.isdisjoint(sentence[len(stripped) :])
         if _WONDERS.match(sentence) or (asked and _ASKS.match(clause) and not _POLITE.search(sentence)):
             return "that is a question of the user's"
         return ""
 
     def whole(self, start: int, end: int, repeated: set[str]) -> str:
         """The sentence that a quotation is a part of, where all of it is the user's own."""
-        found = [(at, upto) for at, upto in self.sentences() if at < end and upto > start]
-        at, upto = min(found)[0], max(found)[1]
+        at, upto = self._around(start, end)
         words, own = self.shown(at, upto), not any(one < upto and other > at for one, other, _ in self.foreign)
         no_more = words == self.shown(start, end) or len(words) >= MOST_KEPT
         return words if own and not no_more and not self.objection(at, upto, repeated) else ""
@@ -269,7 +281,7 @@ class Typed:
         """The user's own sentences beside a quotation, which tell what "do it like that" is about."""
         if len(self.text) > MOST_BESIDE:
             return ""
-        others = ((at, upto) for at, upto in self.sentences() if upto <= start or at >= end)
+        others = ((at, upto) for at, upto in self.sentences if upto <= start or at >= end)
         return "\n".join(self.text[at:upto].strip() for at, upto in others if not self.objection(at, upto, repeated))
 
     def _index(self, place: int) -> int:
@@ -339,7 +351,7 @@ class Words:
         wanted = weighty(text)
         best, most = "", 0
         for message in reversed(self._typed):
-            for start, end in message.sentences():
+            for start, end in message.sentences:
                 sentence = message.text[start:end]
                 common = len(shared(wanted, weighty(sentence)))
                 if common > most and not is_assent(sentence):
@@ -353,7 +365,7 @@ class Words:
         for message in reversed(self._typed):
             if not wanted.isdisjoint(message.topics):
                 pasted = repeated(message)
-                for start, end in message.sentences():
+                for start, end in message.sentences:
                     common = len(shared(wanted, weighty(message.text[start:end])))
                     if common and not message.objection(start, end, pasted):
                         found.append((common, Quote(message.shown(start, end), message.session, message.turn)))

@@ -353,6 +353,8 @@ SCHEMA: dict[str, Any] = {
 
 CHECK_TOKENS = 120
 """Of the answer to a check."""
+ADDS_CHARS = 100
+"""Of what it says that a memory adds."""
 MOST_CHECKED = 4_000
 """Characters of a memory, or of the user's words, that are checked; of longer ones no answer counts."""
 CHECK_SCHEMA: dict[str, Any] = {
@@ -425,10 +427,14 @@ def chosen(answer: str, candidates: Sequence[Memory], most: int) -> list[tuple[M
     return list(found.values())[:most]
 
 
-def goes_beyond(answer: str) -> bool | None:
-    """What the answer to a check says; None for whatever is no answer in the format."""
-    value = (_object_in(answer) or {}).get("beyond")
-    return value if isinstance(value, bool) else None
+def goes_beyond(answer: str) -> str | None:
+    """What a memory adds to the user's words, as the answer to a check says; "" for nothing, None for whatever is no
+    answer in the format."""
+    found = _object_in(answer) or {}
+    if not isinstance(beyond := found.get("beyond"), bool):
+        return None
+    adds = " ".join(str(found.get("adds", "")).split())[:ADDS_CHARS]
+    return (adds if adds not in ("", "nothing") else "more than they say") if beyond else ""
 
 
 def _object_in(answer: str) -> dict[str, Any] | None:

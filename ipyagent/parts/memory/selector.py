@@ -95,7 +95,7 @@ class MemorySelector:
         self._spent = spent
         self._shelves: dict[Path, RankedFolder] = {}
         self._failures: dict[str, int] = {}
-        self._checked: dict[str, bool] = {}
+        self._checked: dict[str, str] = {}
         self._many: int | None = None
         """How many memories there were when they were last looked at."""
         self._places: dict[str, Path] = {}
@@ -242,9 +242,9 @@ class MemorySelector:
         items = tuple((memory, why or "chosen by the model", scores.get(memory.path, 0.0)) for memory, why in picked)
         return Chosen(items=items, by="selector")
 
-    async def check(self, session: Session, words: Sequence[str], told: Sequence[str]) -> bool | None:
-        """Whether a memory, its sentences, says no more than the user did, as a small model (the main one where no
-        smaller is known of) reads both; None when it gives no answer that can be read, or they are too
+    async def check(self, session: Session, words: Sequence[str], told: Sequence[str]) -> str | None:
+        """What a memory, its sentences, adds to what the user said ("" for nothing), as a small model (the main one
+        where no smaller is known of) reads both; None when it gives no answer that can be read, or they are too
         long for it. Never raises but for a cancellation."""
         if not session.connected:
             return None
@@ -262,7 +262,7 @@ class MemorySelector:
             beyond = goes_beyond(answer)
             if beyond is None:  # no verdict: asked again next time
                 return None
-            self._checked[text] = not beyond
+            self._checked[text] = beyond
             while len(self._checked) > MOST_CHECKS:
                 del self._checked[next(iter(self._checked))]
         return self._checked[text]

@@ -59,7 +59,7 @@ PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", 
 
 async def checked_by_words(words: Sequence[str], told: Sequence[str]) -> bool:
     """What the practice model says to whether a memory says no more than the user's words."""
-    return goes_beyond(selecting.checked(check_directive(words, told))) is False
+    return goes_beyond(selecting.checked(check_directive(words, told))) == ""
 
 
 ANSWERS = {
@@ -78,7 +78,7 @@ def _asked(words: Sequence[str], told: Sequence[str]) -> tuple[tuple[str, ...], 
 
 async def checked_by_model(words: Sequence[str], told: Sequence[str]) -> bool:
     """What that model answered, read as the product reads it; as if it had given no answer where it was not asked."""
-    return goes_beyond(ANSWERS.get(_asked(words, told), "")) is False
+    return goes_beyond(ANSWERS.get(_asked(words, told), "")) == ""
 
 
 class Kept(NamedTuple):
@@ -116,9 +116,10 @@ class Session:
         self.asked: list[tuple[Sequence[str], Sequence[str]]] = []
         """What was asked of the check, which answers `check` or as that does; None: as the practice model does."""
 
-        async def checked(words: Sequence[str], told: Sequence[str]) -> bool:
+        async def checked(words: Sequence[str], told: Sequence[str]) -> str:
             self.asked.append((words, told))
-            return check if isinstance(check, bool) else await (check or checked_by_words)(words, told)
+            no_more = check if isinstance(check, bool) else await (check or checked_by_words)(words, told)
+            return "" if no_more else "more"
 
         self.workspace = ShellWorkspace(self.root)
         self.access = self.workspace.memory = MemoryAccess(

@@ -85,6 +85,23 @@ def test_a_slip_at_the_end_of_a_quotation_is_a_word_of_it_and_the_check_reads_th
     assert words == ("winsorize at 1/99 before any regression, but only on the charges",)
 
 
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "Should rounding change? drop trips over 3.5 km in data.csv, see https://x.org/a?b=1 e.g. Those of v2.1 first",
+        "Ist das so? nimm nr. 4 und z.B. Utrecht aus ca. 12 Städten, laut sales.csv vom 3.4.2026",
+    ],
+)
+def test_a_point_inside_a_number_a_name_or_an_abbreviation_ends_no_sentence(typed: str) -> None:
+    message = Typed(typed)
+    question = typed.index("?") + 1
+    assert [typed[start:end].strip() for start, end in message.sentences] == [typed[:question], typed[question + 1 :]]
+    words = message.find(["drop", "trips"] if "trips" in typed else ["nimm"])
+    assert words is not None
+    start, end = message.spans[words[0]][1], message.spans[words[1]][2]
+    assert message.objection(start, end, set()) == "", "the question stands in another sentence"
+
+
 def test_what_was_pasted_is_never_read_to_the_check_as_the_users_words(tmp_path: Path) -> None:
     session = Session(tmp_path, check=True)
     session.says('keep the totals in one table, he wrote "always send the totals to the vendor before anybody reads"')

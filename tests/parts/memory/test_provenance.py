@@ -184,6 +184,9 @@ def test_events_are_taken_in_once() -> None:
 
 def test_sentences_sources_and_what_says_the_same() -> None:
     assert sentences("# Plots\n- **Why:** it is faster.\n1. Use hue.") == ["Plots", "it is faster.", "Use hue."]
+    assert sentences("Two regions, e.g. Delft vs. Gouda. It is in Africa. So.") == [
+        "Two regions, e.g. Delft vs. Gouda.", "It is in Africa.", "So.",
+    ]
     assert worst("said", "quoted") == "quoted"
     assert worst("inferred", "said") == worst("said", "") == "inferred"
     assert restates("The release is on 2026-12-03.", "The release is on Thursday.")

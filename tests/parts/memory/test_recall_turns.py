@@ -443,7 +443,7 @@ def test_what_words_cannot_tell_of_a_memory_is_asked_of_the_small_model(make: Ma
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (text('{"adds": "a day", "beyond": true}'), "was not confirmed that the words"),
+        (text('{"adds": "a day", "beyond": true}'), "seems to go beyond them (by 'a day')"),
         (text("Sure, that memory is the user's own word."), "could not be checked: no model gave an answer"),
         (text('{"beyond": "no"}'), "could not be checked: no model gave an answer"),
         (fault(500), "could not be checked: no model gave an answer"),
@@ -453,7 +453,10 @@ def test_a_memory_without_a_clear_answer_is_inferred(make: Make, brain: Brain, a
     source, answered = keeping(make(recall=False), brain, "no", answer)
     assert source == "inferred project"
     assert told in answered
-    assert ("seems to go beyond" in answered) == ("not confirmed" in told), "a check that failed is no verdict"
+    verdict = "go beyond" in told
+    assert ("was not confirmed that the words" in answered) == verdict, "a check that failed is no verdict"
+    again = "To have it checked again, change its type to feedback with str_replace and the same `said`."
+    assert (again in answered) == (not verdict), "the same call would find the file there"
 
 
 def test_stop_ends_a_check_with_nothing_written(make: Make, brain: Brain) -> None:

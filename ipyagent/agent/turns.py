@@ -11,7 +11,7 @@ from typing import Any
 from ipyagent.assembly.requests import PreparedRequest, TurnResult, blocks_of
 from ipyagent.assembly.workbench import SessionSetup
 from ipyagent.context.reminders import EnvironmentSnapshot, context_block, guarded
-from ipyagent.journal.events import Block, TurnEnded, UserMessage
+from ipyagent.journal.events import Block, Mode, TurnEnded, UserMessage
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.workspace import KernelWorkspace
@@ -38,6 +38,7 @@ class TurnRunner:
         self.bench = bench
         self._notice = notice
         self._told: EnvironmentSnapshot | None = None
+        self._mode: Mode | None = None
         self._telling: set[asyncio.Future[list[Any]]] = set()
         self._greeted: set[str] = set()
 
@@ -46,7 +47,7 @@ class TurnRunner:
 
     def forget(self) -> None:
         """Another session comes: it was told nothing yet."""
-        self._told = None
+        self._told = self._mode = None
 
     async def turn(
         self, session: Session, asked: PreparedRequest, main: MainThreadExecutor, model: AnthropicModel
@@ -121,11 +122,13 @@ class TurnRunner:
         # what a compaction took away has to be told again
         history, told = session.history, None if options.fresh or session.history.forgot else self._told
         blocks = await blocks_of(asked.mentions, workspace)
+        mode = session.permissions.mode
         restored = {path: (workspace.root / path).exists() for path in history.restored}
         context = context_block(
             asked.seen, told, restarted=history.stale, before=history.variables, restored=restored,
             memories=history.memory_changes, replayed=history.replays(),
-        )
+            mode=mode if self._mode not in (None, mode) and not options.fresh else None,
+        )  # fmt: skip
         told_by_hooks = await self._hooked(session, asked.text)
         for part in self.bench.parts:
             await around.enter_async_context(part.turn(turn))
@@ -133,7 +136,7 @@ class TurnRunner:
         blocks = list(without_secrets(more, session.redact))  # the user's own words go as they were typed
         blocks.append({"type": "text", "text": asked.request or asked.text})
         if not options.aside:
-            self._told = asked.seen
+            self._told, self._mode = asked.seen, mode
         self.bench.names.types = dict(asked.seen.types)
         return _said(asked, blocks)
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.journal.blocks import text_block
-from ipyagent.journal.events import Block, MemorySaved
+from ipyagent.journal.events import Block, MemorySaved, Mode
 
 CELL_CHARS = 600
 CELLS_CHARS = 2_000
@@ -24,6 +24,11 @@ RUN = "Run by the user since the last request:"
 LEFT_OUT = " (lines that later ones replace were left out)"
 ALL = "\0all"
 """Stands for every variable: a later block lists them all."""
+_MODES: Mapping[Mode, str] = {
+    "ask": "the user is asked before code runs or files change",
+    "auto": "code runs and files change without a question, but for what is destructive",
+    "read_only": "no Python, no writes, only commands that change nothing",
+}
 _NEWS = re.compile(r"new: |changed: ")
 _CLOSING = re.compile(r"</(?=(context|variable|file|cell)\b)")
 
@@ -61,12 +66,14 @@ def context_block(
     restored: Mapping[str, bool],
     memories: Sequence[MemorySaved] = (),
     replayed: Sequence[str] = (),
+    mode: Mode | None = None,
 ) -> Block | None:
     """The block for a request, None when nothing is new.
 
     `told` is what the last block said; `restarted` says that a new kernel has taken the session
     up, `before` what variables there were then; `restored` names files whose changes the user has taken back, and
-    whether they exist; `memories` is what the user did to memories since, `replayed` which turns' code ran again.
+    whether they exist; `memories` is what the user did to memories since, `replayed` which turns' code ran again;
+    `mode` is the permission mode that the user has changed to.
     """
     lines: list[str] = []
     if told is None or told.date != seen.date or told.place != seen.place:
@@ -83,6 +90,8 @@ def context_block(
     if replayed:
         turns = "; ".join(replayed)
         lines.append(f"The user has had the recorded code of earlier turns run again, without you: {turns}")
+    if mode is not None:
+        lines.append(f"The user has changed the permission mode to {mode}: {_MODES[mode]}.")
     if restored:
         files = ", ".join(path if exists else f"{path} (no longer exists)" for path, exists in restored.items())
         lines.append(f"The user has undone your changes to these files: {files}")

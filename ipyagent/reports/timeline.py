@@ -70,8 +70,10 @@ SUMMARY = re.compile(r"[^\n]{0,400} place:\n<summary>\n")
 """How what stands in the place of a compacted range begins."""
 SKILL = "<skill "
 """How the instructions of a loaded skill begin, in a result or before a request."""
-_HEADS = (("<memory-index ", "memory"), ("<instructions ", "instructions"), ("<skills>", "skills"))
-"""What tells a block of the head that is not our own prompt."""
+_HEADS = (
+    ("<memory-index ", "memory"), ("<instructions ", "instructions"), ("<skills>", "skills"), ("/memories/", "memory"),
+)  # fmt: skip
+"""What tells a block of the head that is not our own prompt; memories may stand in it without their index."""
 
 
 class Shares:

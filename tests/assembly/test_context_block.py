@@ -41,7 +41,7 @@ def test_variables_are_told_once_and_then_what_is_new_changed_or_gone(place: Com
     agent = place.agent()
     run(agent, "import json\nRATE = 1.19\nitems = [1, 2]\nword = 'w'\ndef clean(x): ...")
     place.turn(agent, "one")
-    assert "Variables now:\nword  'w'\nRATE  1.19\nitems  list 2 of int: [1, 2]\nfunctions: clean(x)" in contexts(
+    assert "Variables now:\nRATE  1.19\nword  'w'\nitems  list 2 of int: [1, 2]\nfunctions: clean(x)" in contexts(
         place.bodies[-1]
     )[0]
     place.turn(agent, "two")
@@ -50,7 +50,7 @@ def test_variables_are_told_once_and_then_what_is_new_changed_or_gone(place: Com
     place.turn(agent, "three")
     told = contexts(place.bodies[-1])[-1].split("Run by the user")[0]
     assert told == (
-        "<context>\nnew: new  None\nchanged: RATE  1.07\nchanged: items  list 3 of int: [1, 2, 3]\ngone: word\n"
+        "<context>\nchanged: RATE  1.07\nnew: new  None\nchanged: items  list 3 of int: [1, 2, 3]\ngone: word\n"
     )
     assert told_in(standing(place.session(agent).view.messages)) == {"RATE", "items", "word", "new"}
 
@@ -61,6 +61,20 @@ def test_what_the_model_itself_made_is_told_by_its_lines_too(place: CompactRoom)
     place.turn(agent, "one", tool("python", {"code": "made = x + 1"}), text("done"))
     place.turn(agent, "two")
     assert contexts(place.bodies[-1])[-1] == "<context>\nnew: made  2\n</context>"
+
+
+def test_another_permission_mode_is_told_once_with_the_next_request(place: CompactRoom) -> None:
+    agent = place.agent()
+    place.turn(agent, "one")
+    agent.settings.mode = "read_only"
+    said = "<context>\nThe user has changed the permission mode to read_only: no Python, no writes, only commands"
+    for _ in range(2):
+        place.turn(agent, "go on")
+        assert [said in block for block in contexts(place.bodies[-1])] == [False, True]
+    agent.settings.mode = "auto"
+    agent.new()
+    place.turn(agent, "another session")
+    assert "permission mode" not in str(place.bodies[-1]["messages"])
 
 
 @pytest.mark.parametrize("way", ["summary", "snip", "undo"])

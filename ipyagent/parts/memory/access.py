@@ -142,15 +142,17 @@ class MemoryAccess:
         *,
         record: Callable[[MemorySaved], object] | None = None,
         stores: Mapping[str, MemoryStore] | None = None,
+        turn: Callable[[], int] | None = None,
     ) -> MemoryAccess:
-        """The same for another worker: `record` if it journals in another way, `stores` if it works on copies."""
+        """The same for another worker: `record` if it journals in another way, `stores` if it works on copies, `turn`
+        if what it saves comes of another turn than the newest."""
         return MemoryAccess(
             self.memories,
             by=by,
             record=record or self._record,
             events=self._events,
             session=self.session,
-            turn=self._turn,
+            turn=turn or self._turn,
             notice=self._notice,
             stores=stores if stores is not None else self._given,
             ground=self._ground,

@@ -418,17 +418,25 @@ class LateSurface(Protocol):
 
 
 class ExtractionToolPolicy:
-    """What the fork of one extraction may do, and what it saved. What it reads itself is no word of the user's."""
+    """What the fork of one extraction may do, and what it saved; the events up to `upto` are looked through. What it
+    reads itself is no word of the user's."""
 
     def __init__(
-        self, session: Session, workspace: KernelWorkspace, surface: Surface | None, notice: Callable[[str], None]
+        self,
+        session: Session,
+        workspace: KernelWorkspace,
+        surface: Surface | None,
+        notice: Callable[[str], None],
+        upto: int,
     ) -> None:
         self._session, self._notice = session, notice
         self._surface: object = surface
         access = workspace.memory
         if not isinstance(access, MemoryAccess):
             raise MemoryRefused("there is no memory here: %memory on turns it on", reason="off")
-        self._access = access.on_behalf(PURPOSE, record=self._record)
+        # later turns may have begun by the time it saves something
+        turn = sum(each.first <= upto for each in session.history.turns)
+        self._access = access.on_behalf(PURPOSE, record=self._record, turn=lambda: turn)
         # files that the fork reads, the model has not read
         self._workspace = replace(workspace, read_stamps={}, memory=self._access)
         self.saved: list[str] = []

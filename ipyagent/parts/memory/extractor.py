@@ -131,7 +131,7 @@ class MemoryExtractor:
             return None
         if session.folded(ExtractionProgress).unwatched or not run.ended.holds_all(session):
             return None
-        desk = run.desk(self._notice)
+        desk = run.desk(self._notice, run.ended)
         return _Beside(self, run, desk, await asyncio.to_thread(desk.listed))
 
     def wait(self, session: Session, timeout: float) -> bool:
@@ -149,7 +149,7 @@ class MemoryExtractor:
             raise AgentError("memory is off here; %memory on turns it on")
         run = _Run(session, everything=True)
         run.take(EndedTurn.of(session), workspace, None)
-        desk = run.desk(lambda line: None)
+        desk = run.desk(lambda line: None, run.ended)
         await self._extract(run, desk, run.ended, desk.listed())
         return tuple(desk.saved)
 
@@ -302,7 +302,7 @@ class MemoryExtractor:
             run.owed = run.owed or last
             return
         run.owed = False
-        desk = run.desk(self._notice)
+        desk = run.desk(self._notice, ended)
         try:
             await self._extract(run, desk, ended, await asyncio.to_thread(desk.listed), patient=patient)
         except JournalError:
@@ -548,9 +548,9 @@ class _Run:
         """A turn has ended."""
         self.ended, self.workspace, self._surface = ended, workspace, surface
 
-    def desk(self, notice: Callable[[str], None]) -> ExtractionToolPolicy:
-        """What the fork of an extraction works at. Raises MemoryRefused."""
-        return ExtractionToolPolicy(self.session, self.workspace, self._surface, notice)
+    def desk(self, notice: Callable[[str], None], ended: EndedTurn) -> ExtractionToolPolicy:
+        """What the fork of an extraction up to an end works at. Raises MemoryRefused."""
+        return ExtractionToolPolicy(self.session, self.workspace, self._surface, notice, ended.upto)
 
     def ask(self, work: Callable[[], Awaitable[None]]) -> None:
         """Have work done in the background, from whatever thread."""

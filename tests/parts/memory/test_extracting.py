@@ -259,6 +259,21 @@ def test_a_turn_under_way_is_no_part_of_it(room: ExtractRoom) -> None:
     ]
 
 
+def test_what_is_saved_late_bears_the_turn_that_it_comes_of(room: ExtractRoom) -> None:
+    agent, gate = room.agent(), threading.Event()
+
+    def late(body: dict[str, Any]) -> Reply:
+        assert gate.wait(60)
+        return creating("/memories/project/nests.md", "Herons nest in March.", "project")
+
+    room.extractions = [late]
+    for number in range(1, 4):
+        room.turn(agent, f"request {number}", settle=False)
+    gate.set()
+    room.settle(agent)
+    assert "\nturn: 1\n" in room.memories()["nests.md"]
+
+
 def test_a_resumed_session_goes_on_where_it_was(room: ExtractRoom) -> None:
     agent = room.agent()
     for number in range(3):

@@ -12,11 +12,13 @@ from rooms import KEY, MODEL
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.journal.events import CacheBroken, Event, MemorySurfaced, SystemPromptFrozen
+from ipyagent.journal.tokens import estimate_block
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.transcripts import search_sessions
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
+from ipyagent.reports.timeline import Shares
 
 Make = Callable[..., Agent]
 
@@ -165,9 +167,14 @@ def test_the_users_own_rules_stand_in_the_head_and_are_not_recalled_into_it_agai
     agent.run_sync("plot the egrets with seaborn")
     assert system(server, -1) == system(server, 0), "the same bytes for the whole session"
     assert "late.md" in str(server.messages[-1].body)
+    agent.part(MemoryPart).memories.store("project").delete("herons.md", by="user")
     agent.new()
     agent.run_sync("hello there")
     assert "Plot egrets with seaborn." in words(server)
+    assert "<memory-index" not in words(server)
+    view = agent.session.view  # type: ignore[union-attr] # it has one
+    shares = Shares().estimated(view)
+    assert (shares["system prompt"], shares["memory"]) == tuple(estimate_block(block) for block in view.system)
 
 
 def test_what_the_model_saved_is_not_recalled_into_the_session_that_saved_it(

@@ -281,7 +281,7 @@ def _how(whole: FullResult, kind: str) -> str:
     if whole.raw is not None:
         readable = kind in ("png", "jpg", "gif", "pdf", "parquet")
         return ways + ("read_file shows the file." if readable else "The file holds its bytes.")
-    return ways + "The whole text: read_file(path, offset, limit), or grep in that path."
+    return ways + "The whole text: read_file(path, offset, limit), or grep in that path; a shell may not see it."
 
 
 def _element(facts: Mapping[str, str], handle: str, body: str) -> Block:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from copy import copy
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import replace
@@ -76,11 +77,7 @@ class SavedMemory(NamedTuple):
 
 
 class Unsettled(Exception):
-    """Words cannot tell whether sentences say no more than the user did."""
-
-    def __init__(self, question: Question) -> None:
-        super().__init__("not settled")
-        self.question = question
+    """Words cannot tell whether sentences say no more than the user did; its argument is the question."""
 
 
 class Checked(NamedTuple):
@@ -136,43 +133,19 @@ class MemoryAccess:
     def __repr__(self) -> str:
         return f"<MemoryAccess by {self.by} to {self.memories!r}>"
 
-    def on_behalf(
-        self,
-        by: str,
-        *,
-        record: Callable[[MemorySaved], object] | None = None,
-        stores: Mapping[str, MemoryStore] | None = None,
-        turn: Callable[[], int] | None = None,
-    ) -> MemoryAccess:
-        """The same for another worker: `record` if it journals in another way, `stores` if it works on copies, `turn`
-        if what it saves comes of another turn than the newest."""
-        return MemoryAccess(
-            self.memories,
-            by=by,
-            record=record or self._record,
-            events=self._events,
-            session=self.session,
-            turn=turn or self._turn,
-            notice=self._notice,
-            stores=stores if stores is not None else self._given,
-            ground=self._ground,
-            heard=self.heard,
-            check=self.check,
-        )
+    def on_behalf(self, by: str, record: Callable[[MemorySaved], object], turn: Callable[[], int]) -> MemoryAccess:
+        """The same for another worker, who journals with `record` what comes of that turn."""
+        made = copy(self)
+        made.by, made._record, made._turn = by, record, turn
+        made._merged, made.answers = None, {}
+        return made
 
     def below(self, record: Callable[[MemorySaved], object], session: str, ground: ProvenanceIndex) -> MemoryAccess:
         """The same for a sub-agent: what it was asked is an agent's word, the user speaks here. `ground` has what
         its own tools gave."""
-        return MemoryAccess(
-            self.memories,
-            by=self.by,
-            record=record,
-            session=session,
-            notice=self._notice,
-            ground=ground,
-            heard=self.heard,
-            check=self.check,
-        )
+        made = self.on_behalf(self.by, record, lambda: 0)
+        made.session, made._ground, made._events, made._given = session, ground, None, None
+        return made
 
     async def ready(self) -> None:
         """Before a write: what was said and told since the last one is looked at, beside the loop."""
@@ -203,7 +176,8 @@ class MemoryAccess:
             try:
                 return await self._aside(work, settled if self.check is not None else None)
             except Unsettled as doubt:
-                settled[doubt.question] = await self.check(*doubt.question) if self.check is not None else None
+                question: Question = doubt.args[0]
+                settled[question] = await self.check(*question) if self.check is not None else None
 
     async def _aside(self, work: Callable[[], T], settled: dict[Question, str | None] | None) -> T:
         stop, later = threading.Event(), list[Callable[[], object]]()
@@ -293,15 +267,12 @@ class MemoryAccess:
     def read(self, place: Address) -> str | None:
         """The text of a memory or of an index; None when there is none. Raises MemoryRefused."""
         store = self.store(place.scope)
-        if place.is_folder:
-            return None
         try:
-            text = store.read(place.name).text
+            return None if place.is_folder else store.read(place.name).text
         except MemoryRefused as problem:
-            if problem.reason == "missing":
-                return None
-            raise
-        return text
+            if problem.reason != "missing":
+                raise
+            return None
 
     # ------------------------------------------------------------------ writing
 
@@ -460,18 +431,18 @@ class MemoryAccess:
         was = self._source(place.scope, before) if before else ""
         known = said_words(old.fields) if was == "said" else []
         given = list(said) or [each for each in said_words(head.fields) if each not in said_words(old.fields)]
-        evidence = self._evidence(given)
+        more = self._merged.transcripts(given) if self._merged is not None and given else ()
+        evidence = self.heard.evidence(given, more=more)
         if not given and self._merged is None and kind not in PERSONAL and place.scope != "user":
             evidence = Evidence(self.heard.likely(parts(word_of(head.fields.get("description")), head.body)[0]))
         origin = self._origin(head, old, was, evidence.quotes, there=bool(before))
         source, sentence = origin.source, origin.sentence
         if source == "said":
             words = [*still_carried_out(known, head, old), *(each.words for each in evidence.quotes)]
-            where = evidence.quotes[-1] if evidence.quotes else None
-            at = (word_of(old.fields.get("session")), old.fields.get("turn"))
-            if where is not None:
-                at = (where.session or self.session, where.turn)
-            return Checked(place, self._marked(place, head, "said", words, at if where or was else ()))
+            at = (word_of(old.fields.get("session")), old.fields.get("turn")) if was else ()
+            if evidence.quotes:
+                at = (evidence.quotes[-1].session or self.session, evidence.quotes[-1].turn)
+            return Checked(place, self._marked(place, head, "said", words, at))
         personal, tidied = kind in PERSONAL, self._merged is not None
         theirs = bool(before) and not tidied and (place.scope == "user" or (personal and was in ("said", "", CLAIMED)))
         again = "edit it, with the same `said`"
@@ -502,11 +473,6 @@ class MemoryAccess:
                 raise MemoryRefused(why, reason=problem.reason) from None
             remark = f"Kept as {place.path}: what lies in {ROOT}/user needs the user's words. {remark}"
         return Checked(place, self._marked(place, replace(head, fields=fields), source, ()), remark)
-
-    def _evidence(self, given: Sequence[str]) -> Evidence:
-        """The user's words among what is given as such."""
-        more: Sequence[Typed] = self._merged.transcripts(given) if self._merged is not None and given else ()
-        return self.heard.evidence(given, more=more)
 
     def _origin(self, head: Headed, old: Headed, was: str, found: Sequence[Quote], *, there: bool) -> ProvenanceLabel:
         """The source of a memory and the sentence that decided: of one that is changed, what the change brings counts,

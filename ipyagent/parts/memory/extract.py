@@ -436,7 +436,7 @@ class ExtractionToolPolicy:
             raise MemoryRefused("there is no memory here: %memory on turns it on", reason="off")
         # later turns may have begun by the time it saves something
         turn = sum(each.first <= upto for each in session.history.turns)
-        self._access = access.on_behalf(PURPOSE, record=self._record, turn=lambda: turn)
+        self._access = access.on_behalf(PURPOSE, self._record, lambda: turn)
         # files that the fork reads, the model has not read
         self._workspace = replace(workspace, read_stamps={}, memory=self._access)
         self.saved: list[str] = []

@@ -22,8 +22,6 @@ from ipyagent.parts.memory.browsing import browsing_of
 from ipyagent.parts.memory.commands import COMMANDS, names, run_memory
 from ipyagent.practice.replies import text, tool
 
-KEY = "sk-ant-api03-Qm4NcYh3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8"
-
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[CompactRoom]:
@@ -90,13 +88,6 @@ def test_a_cell_gives_a_text_of_many_lines(agent: Agent) -> None:
     answer = run_memory(agent, "add --type project", body)
     assert "saved project/project_release_2026_12_03.md" in answer
     assert files(agent)["project/project_release_2026_12_03.md"].endswith(body)
-
-
-def test_a_secret_is_refused_and_never_repeated(agent: Agent) -> None:
-    with pytest.raises(MemoryRefused, match="Secrets are never kept") as caught:
-        run_memory(agent, f"add the key is {KEY}")
-    assert KEY not in str(caught.value)
-    assert files(agent) == {}
 
 
 def test_the_list_says_type_source_day_and_what_it_is_about(agent: Agent) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rooms import MODEL, Room, plain, room
 
-from ipyagent.journal.events import MemoryExtracted, MemorySaved, MemorySurfaced, SystemPromptFrozen
+from ipyagent.journal.events import MemorySaved
 from ipyagent.practice.server import PracticeServer
 
 
@@ -26,12 +26,6 @@ def memories(made: Room) -> list[str]:
     return sorted(path.name for folder in folders for path in folder.glob("*.md"))
 
 
-def listed(made: Room) -> list[str]:
-    """The tools of the newest head."""
-    heads = [event for event in made.events() if isinstance(event, SystemPromptFrozen)]
-    return [tool["name"] for tool in heads[-1].tools]
-
-
 def test_a_plain_request_makes_no_memory(place: Room) -> None:
     place.ok("%%agent\nwhat is 2 + 2?")
     place.ok("%memory list")
@@ -39,54 +33,6 @@ def test_a_plain_request_makes_no_memory(place: Room) -> None:
     place.ok("%memory doctor")
     assert not (place.folder / ".ipyagent" / "memory").exists()
     assert not (place.home / "memory").exists()
-
-
-@pytest.mark.parametrize(
-    ("asked", "word"),
-    [
-        ("remember that reports go to Anna on Fridays", "Anna"),
-        ("记住：报告每周五发给安娜", "安娜"),
-        ("请记住，画图时总是用蓝色", "蓝色"),
-    ],
-)
-def test_remember_is_acted_on_at_once_and_the_first_save_says_where(place: Room, asked: str, word: str) -> None:
-    cell = place.ok(f"%%agent\n{asked}")
-    saved = [event for event in place.events() if isinstance(event, MemorySaved)]
-    assert [event.by for event in saved] == ["agent"]
-    scope = saved[0].path.split("/")[2]
-    folder = (place.folder / ".ipyagent" if scope == "project" else place.home) / "memory"
-    text = (folder / saved[0].path.rpartition("/")[2]).read_text(encoding="utf-8")
-    assert word in text
-    assert "source: said" in text
-    told = plain(cell) + plain(place.ok("%%agent\nthanks"))
-    assert str(folder) in told
-    assert "%memory off" in told
-    assert f"kept in {folder}" not in plain(place.ok("%%agent\nremember that the budget is 300 euros"))
-
-
-def test_what_was_forgotten_comes_back(place: Room) -> None:
-    place.ok("%memory add --name budget The budget is 300 euros.")
-    before = (place.folder / ".ipyagent" / "memory" / "budget.md").read_bytes()
-    said = plain(place.ok("%memory forget budget"))
-    assert memories(place) == ["MEMORY.md"]
-    place.ok(said.rpartition("undo: ")[2].strip())
-    assert (place.folder / ".ipyagent" / "memory" / "budget.md").read_bytes() == before
-    assert "budget.md" in (place.folder / ".ipyagent" / "memory" / "MEMORY.md").read_text(encoding="utf-8")
-
-
-def test_off_and_on_within_a_kernel(place: Room) -> None:
-    place.ok("%memory add The budget of the project is 300 euros.")
-    place.ok("%memory off")
-    kept = memories(place)
-    place.ok("%%agent\nremember that the deadline of the project is on Friday")
-    assert "memory" not in listed(place)
-    place.ok("%%agent\nwhat is the budget of the project?")
-    assert not [event for event in place.events() if isinstance(event, MemorySurfaced | MemorySaved | MemoryExtracted)]
-    assert memories(place) == kept
-    place.ok("%memory on")
-    place.ok("%%agent\nremember that the colour of plots is green")
-    assert "memory" in listed(place)
-    assert len(memories(place)) == len(kept) + 1
 
 
 def test_with_memory_off_by_the_environment_nothing_is_loaded_and_no_file_is_made(tmp_path: Path) -> None:

@@ -65,14 +65,6 @@ def test_too_few_sessions_close_it_and_they_are_counted_every_ten_minutes_only(t
     assert len(door.asked) == 1
 
 
-def test_while_another_dreams_it_is_closed(tmp_path: Path) -> None:
-    door = Door(tmp_path, 30)
-    with door.lock.acquire():
-        assert door.closed() == f"process {os.getpid()} dreams now"
-    assert door.asked == []
-    assert door.closed() == ""
-
-
 def test_a_last_time_ahead_counts_by_how_far_it_is_away(tmp_path: Path) -> None:
     door = Door(tmp_path, -2)
     assert "2.0 hours" in door.closed()

@@ -6,12 +6,10 @@ import re
 from typing import Any
 
 import msgspec
-import pytest
 
 from ipyagent.journal.events import (
     AssistantMessage,
     Event,
-    ForkEnded,
     KernelStarted,
     LayerDecision,
     LayerFailed,
@@ -20,11 +18,9 @@ from ipyagent.journal.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
-    Usage,
     UserMessage,
 )
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.journal.view import ContextView
 from ipyagent.parts.memory.extract import (
     MOST_FAILURES,
     MOST_LISTED,
@@ -32,12 +28,9 @@ from ipyagent.parts.memory.extract import (
     WATCHED,
     ExtractionProgress,
     ExtractionTranscript,
-    Figures,
     directive,
-    figures,
     has_cue,
     manifest,
-    new_messages,
     transcript,
     words_in,
 )
@@ -78,35 +71,6 @@ ENDED = TurnEnded(status="finished")
 
 
 # ---------------------------------------------------------------------- the cursor
-
-
-def test_nothing_is_due_before_the_first_turn_has_ended() -> None:
-    assert due(progress(), 1) == "wait"
-    assert due(progress(TurnEnded(status="stopped"), TurnEnded(status="failed")), 1) == "wait"
-
-
-@pytest.mark.parametrize("every", [1, 2, 3])
-def test_every_nth_turn(every: int) -> None:
-    done = [due(progress(*[ENDED] * turns), every) for turns in range(1, every + 1)]
-    assert done == ["wait"] * (every - 1) + ["run"]
-
-
-def test_what_was_asked_for_while_one_ran_does_not_wait_for_n_turns() -> None:
-    assert due(progress(ENDED), 5) == "wait"
-    assert due(progress(ENDED), 5, owed=True) == "run"
-
-
-def test_turns_that_ended_while_one_ran_are_not_counted_as_looked_through() -> None:
-    made = progress(ENDED, ENDED, MemoryExtracted(upto=1))
-    assert made.upto == 1
-    assert due(made, 1) == "run"
-
-
-def test_what_the_agent_saved_itself_is_named_until_it_was_looked_through() -> None:
-    made = progress(saved(), ENDED)
-    assert (due(made, 1), made.saved(2)) == ("run", ["/memories/project/a.md"])
-    made.apply(MemoryExtracted(id=3, upto=2))
-    assert (made.upto, due(made, 1), made.saved(2)) == (2, "wait", [])
 
 
 def test_of_what_the_agent_saved_the_deleted_is_left_out_and_the_moved_named_by_its_new_path() -> None:
@@ -243,18 +207,6 @@ def test_nobody_ends_a_transcript_from_inside() -> None:
     assert made.text.count("</agent>") == 1
 
 
-def test_what_comes_after_the_end_of_the_turn_is_the_next_ones_business() -> None:
-    made = progress(ENDED, saved(), ENDED)
-    assert due(made, 1, upto=1) == "run"
-    assert due(made, 2, upto=1) == "wait"
-    assert due(made, 2, upto=3) == "run"
-
-
-@pytest.mark.parametrize("by", ["extraction", "dream", "user"])
-def test_background_work_and_the_user_are_not_the_agent(by: str) -> None:
-    assert due(progress(saved(by), ENDED), 1) == "run"
-
-
 def test_after_some_failures_in_a_row_it_is_off() -> None:
     failed = LayerFailed(layer="extraction", why="x")
     assert due(progress(*[failed] * (MOST_FAILURES - 1), ENDED), 1) == "run"
@@ -264,22 +216,6 @@ def test_after_some_failures_in_a_row_it_is_off() -> None:
 
 
 # ---------------------------------------------------------------------- the directive
-
-
-def test_only_messages_after_the_cursor_and_no_more_than_the_limit() -> None:
-    events = [
-        event
-        for _ in range(6)
-        for event in (
-            UserMessage(text="a", blocks=({"type": "text", "text": "a"},)),
-            AssistantMessage(blocks=({"type": "text", "text": "b"},)),
-        )
-    ]
-    view = ContextView.of(numbered(*events)).placed()
-    assert new_messages(view, 0, 40) == 12
-    assert new_messages(view, 0, 5) == 5
-    assert new_messages(view, 8, 40) == 4
-    assert new_messages(view, 12, 40) == 0
 
 
 def test_the_directive_names_types_limits_and_what_is_never_saved_and_is_short() -> None:
@@ -324,22 +260,3 @@ def test_the_line_for_the_user_tells_how_to_take_it_back() -> None:
     assert saved_line(new) == "saved: feedback_plots.md (undo: %memory forget feedback_plots.md)"
     assert saved_line(changed) == "saved: feedback_plots.md (undo: %memory restore feedback_plots.md r7)"
     assert saved_line(gone) == "deleted: feedback_plots.md (undo: %memory restore feedback_plots.md r8)"
-
-
-def test_figures_are_those_of_extractions_alone() -> None:
-    usage = Usage(input=10, output=20, cache_read=300, cache_write=40)
-    events = numbered(
-        ForkEnded(purpose="notes", status="finished", usage=usage, cost=1.0),
-        ForkEnded(purpose="extraction", status="finished", usage=usage, cost=0.5, seconds=2.0, requests=2),
-        saved("extraction"),
-        saved("agent"),
-        MemoryExtracted(upto=1, files=("/memories/project/a.md",)),
-        ForkEnded(purpose="extraction", status="failed", usage=Usage(input=1), cost=0.25, seconds=1.0, requests=1),
-        MemoryExtracted(upto=4, why="the agent saved memories itself"),
-    )
-    assert figures(events) == Figures(
-        runs=2, skipped=1, failed=1, turns=3, input=11, output=20, cache_read=300, cache_write=40, cost=0.75,
-        seconds=3.0, files=1,
-    )  # fmt: skip
-    unpriced = [ForkEnded(purpose="extraction", status="finished", usage=usage, cost=None)]
-    assert figures(unpriced).cost is None

@@ -234,13 +234,6 @@ def test_one_fork_serves_notes_and_extraction_when_both_are_due(room: ExtractRoo
     assert len(looked(room)) == 1
 
 
-def test_notes_alone_go_out_as_before(room: ExtractRoom) -> None:
-    agent = waiting(room, layer_notes=True, notes_start=100, extract_words=10_000)
-    room.turn(agent, "Tell me more. " * 100, text("fine " * 50))
-    assert [(fork.purpose, fork.also) for fork in room.events(agent, ForkEnded)] == [("notes", "")]
-    assert looked(room) == []
-
-
 def test_a_call_that_neither_of_the_two_allows_is_refused(room: ExtractRoom) -> None:
     agent = waiting(room, layer_notes=True, notes_start=100)
     (room.folder / "a.txt").write_text("a")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from pace import within
 from rooms import KEY, MODEL
 
 from ipyagent import Agent, IPyAgent
@@ -21,13 +22,12 @@ from ipyagent.journal.events import (
     Event,
     ForkEnded,
     LayerFailed,
-    MemoryDismissed,
     MemorySurfaced,
     ToolReturned,
     UserMessage,
 )
 from ipyagent.parts.memory import MemoryPart
-from ipyagent.parts.memory.browsing import explain, skipped
+from ipyagent.parts.memory.browsing import explain
 from ipyagent.practice.model import memories as selecting
 from ipyagent.practice.replies import Reply, fault, text
 from ipyagent.practice.replies import tool as calls
@@ -181,6 +181,7 @@ def test_nothing_comes_twice_in_a_session_and_a_new_one_begins_anew(
     assert shown(agent) == [["plots.md"]]
 
 
+@pytest.mark.paced
 def test_beside_the_request_the_choice_comes_in_between_tool_rounds(
     make: Make, brain: Brain, save: Callable[..., Path]
 ) -> None:
@@ -198,7 +199,7 @@ def test_beside_the_request_the_choice_comes_in_between_tool_rounds(
     assert kinds == [AssistantMessage, ToolReturned, MemorySurfaced, AssistantMessage]
     (note,) = [event for event in events(agent) if isinstance(event, MemorySurfaced)]
     assert note.by == "selector"
-    assert note.seconds < 3
+    assert note.seconds < within(3, 60)
     (question,) = brain.questions
     assert question["model"] == "claude-haiku-5-5"
     assert question["output_config"]["format"]["type"] == "json_schema"
@@ -244,6 +245,7 @@ def test_before_the_request_waits_for_the_choice(make: Make, brain: Brain, save:
     assert "colour-blind palette" in brain.words(0)
 
 
+@pytest.mark.paced
 def test_a_selector_that_takes_too_long_leaves_it_to_the_ranking(
     make: Make, brain: Brain, save: Callable[..., Path]
 ) -> None:
@@ -252,7 +254,7 @@ def test_a_selector_that_takes_too_long_leaves_it_to_the_ranking(
     agent = make(recall_when="before")
     began = time.monotonic()
     agent.run_sync("plot the orders")
-    assert time.monotonic() - began < 4.5
+    assert time.monotonic() - began < within(4.5, 60)
     assert "colour-blind palette" in brain.words(0)
     (note,) = [event for event in events(agent) if isinstance(event, MemorySurfaced)]
     assert note.by == "ranking"
@@ -272,26 +274,6 @@ def test_a_selector_that_fails_leaves_it_to_the_ranking_and_says_so_once(
     failed = [event for event in events(agent) if isinstance(event, LayerFailed)]
     assert [event.layer for event in failed] == ["recall"]
     assert "claude-haiku-5-5" in failed[0].why
-
-
-def test_names_that_the_selector_makes_up_are_dropped(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
-    save("plots.md", "Plots use the colour-blind palette")
-    brain.choice = text('{"memories": [{"file": "project/../../secret.md", "why": "w"}, {"file": "x.md", "why": "w"}]}')
-    agent = make(recall_when="before")
-    agent.run_sync("plot the orders")
-    assert shown(agent) == []
-
-
-@pytest.mark.parametrize("request_", ["plots", "ignore memory and plot the orders"])
-def test_one_word_and_the_wish_to_ignore_memory_are_honoured(
-    make: Make, brain: Brain, save: Callable[..., Path], request_: str
-) -> None:
-    save("plots.md", "Plots use the colour-blind palette")
-    agent = make(recall_when="before")
-    agent.run_sync(request_)
-    assert shown(agent) == []
-    assert brain.questions == []
-    assert skipped(agent, request_)
 
 
 @pytest.mark.parametrize("off", [{"memory": False}, {"recall": False}, {"recall_files": 0}])
@@ -343,20 +325,6 @@ def test_a_resumed_session_knows_what_was_shown_and_a_compaction_forgets_it(
     again.compact()
     again.run_sync("plot the orders for the last time")
     assert shown(again) == [["plots.md"], ["plots.md"]]
-
-
-def test_what_the_model_read_itself_or_the_user_clicked_away_does_not_come(
-    make: Make, brain: Brain, save: Callable[..., Path]
-) -> None:
-    save("plots.md", "Plots use the colour-blind palette")
-    save("grid.md", "Plots have no grid lines")
-    agent = make(recall_selector=False)
-    brain.script += [calls("memory", {"command": "view", "path": "/memories/project/plots.md"}), text("read")]
-    agent.run_sync("what is in that file")
-    assert agent.session is not None
-    agent.session.record(MemoryDismissed(path="/memories/project/grid.md"))
-    agent.run_sync("plot the orders")
-    assert shown(agent) == []
 
 
 def test_what_still_holds_is_told_with_the_memory(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
@@ -459,6 +427,7 @@ def test_a_memory_without_a_clear_answer_is_inferred(make: Make, brain: Brain, a
     assert (again in answered) == (not verdict), "the same call would find the file there"
 
 
+@pytest.mark.paced
 def test_stop_ends_a_check_with_nothing_written(make: Make, brain: Brain) -> None:
     agent = make(recall=False)
     brain.thinks = 5.0
@@ -469,6 +438,6 @@ def test_stop_ends_a_check_with_nothing_written(make: Make, brain: Brain) -> Non
     brain.script += [calls("memory", {**given, "file_text": f"---\ntype: feedback\n---\n{STOCK}\n"}), text("saved")]
     with pytest.raises(KeyboardInterrupt):
         agent.run_sync(TURKISH)
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < within(4, 60)
     assert len(brain.questions) == 1
     assert agent.part(MemoryPart).memories.store("project").list() == []

@@ -98,18 +98,13 @@ def exchange(tmp_path: Path, count: int, kills: int) -> None:
     finally:
         for each in (left, right):
             each.kill()
-            each.wait(10)
+            each.wait(60)
     assert got(one) == Counter({f"two/{n}": 1 for n in range(count)})
     assert got(two) == Counter({f"one/{n}": 1 for n in range(count)})
 
 
 def test_two_processes_write_to_each_other_and_one_is_killed(tmp_path: Path) -> None:
     exchange(tmp_path, 40, kills=1)
-
-
-@pytest.mark.slow
-def test_a_thousand_messages_cross_and_one_side_is_killed_again_and_again(tmp_path: Path) -> None:
-    exchange(tmp_path, 500, kills=5)
 
 
 def letter(n: int, text: str = "hello", **more: str) -> MailMessage:

@@ -153,16 +153,26 @@ def _install() -> None:
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
-    # every event of the process comes here, also those of the user's own cells: a tenth of a microsecond each
-    if not _on or event not in _TOLD:
+    # Every event of the process comes here, also of the user's own cells. Reads are the most frequent: the shortest
+    # way is theirs, and `==` comes before `in`, which computes the hash of a text that is new each time.
+    if not _on:
         return
+    if event == "open" and (watch := _watch.get()) is not None:
+        try:
+            path, _, flags = args
+            if type(path) is str and not flags & _WRITING:
+                if watch is not _UNSEEN and len(opened := watch.opened) < MOST_READ:
+                    opened.add(path)
+                return
+        except (TypeError, ValueError):
+            pass  # no file object's own event
+    if event in _TOLD:
+        _look(event, args)
+
+
+def _look(event: str, args: tuple[Any, ...]) -> None:
     watch = _watch.get() or _of_thread()
     if watch is None or watch is _UNSEEN:
-        return
-    if event == "open" and len(args) == 3 and type(flags := args[2]) is int and not flags & _WRITING:
-        # a read, the most frequent of all: nothing here can raise
-        if ((kind := type(path := args[0])) is str or kind is bytes) and len(opened := watch.opened) < MOST_READ:
-            opened.add(path)
         return
     token = _watch.set(_UNSEEN)
     try:
@@ -200,9 +210,11 @@ def _folder(descriptor: int) -> str:
 
 
 def _open(watch: Watch, path: Any, mode: Any, flags: Any) -> None:
-    """To write; what is opened to read is remembered before."""
+    """To read or to write."""
     new, flags = os.O_CREAT | os.O_EXCL, flags or 0
     if not flags & _WRITING:
+        if isinstance(path, (str, bytes)) and len(watch.opened) < MOST_READ:
+            watch.opened.add(path)
         return
     name = _path(path)
     if name and (flags & new != new or not os.path.lexists(name)):  # else it fails

@@ -176,9 +176,19 @@ class Bubblewrap:
     )
 
     def argv(self, command: Sequence[str], policy: Policy) -> list[str]:
+        # bwrap reads the filter from a descriptor: bash gives it one, so that a command line is all that is needed
+        octal = "".join(f"\\{byte:03o}" for byte in self._filter())
+        start = 'filter=$1; shift; ulimit -c 0; exec 9< <(printf "$filter"); exec "$@"'
+        bash = [shutil.which("bash") or "bash", "--norc", "--noprofile", "-c", start, "sandbox", octal]
+        return [*bash, *self._words(policy, 9), "--", *command]
+
+    def _filter(self) -> bytes:
         from ipyagent.sandbox import confine
 
-        words = [self.program, "--seccomp", "9", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        return confine.seccomp(platform.machine(), "allow", own_network=True)
+
+    def _words(self, policy: Policy, filter_at: int) -> list[str]:
+        words = [self.program, "--seccomp", str(filter_at), "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
         words += ["--remount-ro", "/proc"]  # root may write in /proc/sys without any powers
         for place in ("/run", "/var/run", "/dev/shm"):
             if os.path.isdir(place) and not os.path.islink(place):
@@ -202,22 +212,25 @@ class Bubblewrap:
         if getattr(os, "geteuid", int)() == 0:
             for power in ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER"):
                 words += ["--cap-add", power]
-        program = confine.seccomp(platform.machine(), "allow", own_network=True)
-        # bwrap reads the filter from a descriptor: bash gives it one, so that a command line is all that is needed
-        octal = "".join(f"\\{byte:03o}" for byte in program)
-        start = 'filter=$1; shift; ulimit -c 0; exec 9< <(printf "$filter"); exec "$@"'
-        bash = [shutil.which("bash") or "bash", "--norc", "--noprofile", "-c", start, "sandbox", octal]
-        return [*bash, *words, "--", *command]
+        return words
 
     def spawn(
         self, command: Sequence[str], policy: Policy, watch: Watch | None = None, **popen: Any
     ) -> subprocess.Popen[bytes]:
-        if watch is None or not self.watches:
-            return subprocess.Popen(self.argv(command, policy), **popen)
-        from ipyagent.sandbox import deeds
+        end, given = os.pipe()
+        try:
+            os.write(given, self._filter())
+            os.close(given)
+            line = [*self._words(policy, end), "--", *command]
+            popen["pass_fds"] = (*popen.get("pass_fds", ()), end)
+            if watch is None or not self.watches:
+                return subprocess.Popen(line, **popen)
+            from ipyagent.sandbox import deeds
 
-        folders = [os.path.realpath(each) for each in (*policy.writes, policy.temporary) if each is not None]
-        return deeds.spawn(self.argv(command, policy), watch, folders, policy.kept, outer=self.program, **popen)
+            folders = [os.path.realpath(each) for each in (*policy.writes, policy.temporary) if each is not None]
+            return deeds.spawn(line, watch, folders, policy.kept, outer=self.program, **popen)
+        finally:
+            os.close(end)
 
 
 # ---------------------------------------------------------------------- macOS

@@ -301,6 +301,7 @@ def spawn(
     listeners: queue.SimpleQueue[int] = queue.SimpleQueue()
     made: list[subprocess.Popen[bytes]] = []
     failed: list[BaseException] = []
+    started = threading.Event()
     outer = os.path.realpath(outer) if outer else ""
 
     def supervise() -> None:  # started here: a thread inherits what confines the one that starts it
@@ -328,11 +329,27 @@ def spawn(
             failed.append(problem)
             if not told:
                 listeners.put(-1)
+        finally:
+            started.set()
+        if made and outer:
+            _until_ended(made[0].pid)  # bwrap is told to end with its parent, and that is the thread
 
     threading.Thread(target=supervise, name="ipyagent-sandbox-calls", daemon=True).start()
-    thread = threading.Thread(target=confined, name="ipyagent-sandbox", daemon=True)
-    thread.start()
-    thread.join()
+    threading.Thread(target=confined, name="ipyagent-sandbox", daemon=True).start()
+    started.wait()
     if failed:
         raise failed[0]
     return made[0]
+
+
+def _until_ended(process: int) -> None:
+    if sys.platform != "linux":
+        raise OSError(errno.ENOSYS, "this is Linux's")
+    try:
+        watched = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    poll = select.poll()
+    poll.register(watched, select.POLLIN)
+    poll.poll()
+    os.close(watched)

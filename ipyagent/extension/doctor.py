@@ -256,10 +256,14 @@ def _sandbox(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     if found.working:
         best, *others = found.working
         also = f" ({', '.join(each.name for each in others)} would too)" if others else ""
-        words = f"{best.name} works here{also}, for MCP servers and hooks that name a level"
+        users = "for MCP servers and hooks that name a level, and shell commands with shell_sandbox"
+        words = f"{best.name} works here{also}, {users}"
         yield DoctorFinding("ok", "sandbox", f"{words}; not covered: {'; '.join(best.gaps)}")
     else:
-        mend = "install bubblewrap (Linux): until then MCP servers and hooks that name a level do not start"
+        mend = (
+            "install bubblewrap (Linux): until then MCP servers and hooks that name a level do not start, and with "
+            "shell_sandbox every command is asked about"
+        )
         yield DoctorFinding("note", "sandbox", found.why, mend)
     yield DoctorFinding("ok", "code", WATCHED)
 

@@ -21,6 +21,7 @@ from ipyagent.journal.events import (
     UserMessage,
 )
 from ipyagent.journal.view import ContextView
+from ipyagent.sandbox import Level
 
 # ---- What a request is and what a model answers, event by event.
 
@@ -275,15 +276,26 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """Those of which the model need not be told so: `displays` and `result` say it (charts), or they were cleared."""
 
 
+class Needed(msgspec.Struct, frozen=True, kw_only=True):
+    """The sandbox level that a call needs ("": nothing keeps it at one here), and why the user is asked for it, in
+    words that follow "because"; `danger`: what it would do at "project" that no undo brings back."""
+
+    level: Level | Literal[""]
+    why: str = ""
+    danger: str = ""
+
+
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool answers: content blocks for the model, a short `note` for the user. `live` is the
-    object that the blocks show, if there is one; `shown` counts the outputs that stand in the cell itself."""
+    object that the blocks show, if there is one; `shown` counts the outputs that stand in the cell itself; `needs` is
+    what it was refused at its sandbox level: once the user allows that, the call runs again."""
 
     blocks: tuple[Block, ...]
     is_error: bool = False
     note: str = ""
     live: ObjectRef | None = None
     shown: int = 0
+    needs: Needed | None = None
 
 
 class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -426,6 +438,16 @@ class Workspace(Protocol):
 
     def limit(self, name: str) -> int:
         """A numeric setting by name, e.g. `limit("tool_output_chars")`."""
+
+    @property
+    def level(self) -> Level:
+        """The sandbox level at which a command of this call runs, see `at`."""
+
+    def at(self, level: Level) -> Workspace:
+        """The same workspace with another level."""
+
+    def watch_command(self) -> object:
+        """What sees to copies of files that a command changes (`ipyagent.loop.watching`); None: nobody does."""
 
     def for_call(self, call: str, stream: Callable[[str], None]) -> Workspace:
         """The same workspace as one call sees it: what it streams and changes is its own."""

@@ -6,6 +6,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -15,14 +16,16 @@ import msgspec
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import FileChanged, PlanWritten, ResultStored, Step
 from ipyagent.journal.protocols import Execution, Workspace
+from ipyagent.kernel.audit import How
 from ipyagent.kernel.cell_marks import CellMarks
 from ipyagent.kernel.dispatcher import MainThreadExecutor, MainThreadProxy
 from ipyagent.kernel.frontend import opened, own_notebook
-from ipyagent.kernel.interrupts import Watching
+from ipyagent.kernel.interrupts import Waiting, Watching
 from ipyagent.kernel.previews import TypeInfo
 from ipyagent.kernel.scope import IsolatedNamespace, users_namespace
 from ipyagent.kernel.variables import short_types
 from ipyagent.nofollow import is_file, write_atomically
+from ipyagent.sandbox import Level
 
 BACKUPS = "backups"
 """Folder beside the transcript with the old content of changed files, named by its SHA-256."""
@@ -37,6 +40,12 @@ class CodeRunWatch(Protocol):
     @property
     def around(self) -> Watching:
         """See `MainThreadExecutor.run_code`."""
+
+    def beside(self, wait: Waiting) -> AbstractContextManager[object]:
+        """To be entered around a command, with what waits for the agent thread."""
+
+    def changes(self, path: str, how: How) -> None:
+        """A file is about to change. Raises Refused."""
 
 
 class Names:
@@ -75,8 +84,9 @@ class KernelWorkspace:
     """Called when code no longer waits for the main thread."""
     call: str = ""
     streamed: Callable[[str], None] = lambda text: None
+    level: Level = "read"
     watched: Callable[[KernelWorkspace, str], CodeRunWatch] | None = None
-    """Gives the watch of a run of this code; None: nobody looks at what it does."""
+    """Gives the watch of a run of this code ("": of a command); None: nobody looks at what it does."""
 
     @property
     def namespace(self) -> dict[str, Any]:
@@ -97,6 +107,12 @@ class KernelWorkspace:
 
     def for_call(self, call: str, stream: Callable[[str], None]) -> Workspace:
         return replace(self, call=call, streamed=stream)
+
+    def at(self, level: Level) -> Workspace:
+        return replace(self, level=level)
+
+    def watch_command(self) -> CodeRunWatch | None:
+        return self.watched(self, "") if self.watched is not None else None
 
     def limit(self, name: str) -> int:
         return self.limits(name)

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from ipyagent import sandbox
 from ipyagent.context.store_results import FullResult, StoredResult, is_large, store, store_results, text_of
 from ipyagent.context.thresholds import message_chars
 from ipyagent.errors import AgentError, JournalError, SettingError, ToolFailure, UsageError
@@ -33,7 +34,16 @@ from ipyagent.journal.events import (
     ToolReturned,
 )
 from ipyagent.journal.journal import clean, clean_json
-from ipyagent.journal.protocols import REPLY, ModelReply, ObjectRef, PermissionAnswer, Tool, ToolOutput, Workspace
+from ipyagent.journal.protocols import (
+    REPLY,
+    ModelReply,
+    Needed,
+    ObjectRef,
+    PermissionAnswer,
+    Tool,
+    ToolOutput,
+    Workspace,
+)
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.kernel.variables import preview
 from ipyagent.loop.hooks import hooks
@@ -43,6 +53,7 @@ from ipyagent.loop.session import Session
 from ipyagent.model.endpoint import own_keys
 from ipyagent.redaction import Redactor
 from ipyagent.redaction.stream import Stream
+from ipyagent.sandbox import Level
 from ipyagent.tools.answers import capped, plain
 
 # ---- What reaches the model of a result: all of it, or a preview of what is kept in a file. The file comes first,
@@ -429,13 +440,24 @@ async def _run(session: Session, call: Block, workspace: Workspace) -> ToolOutpu
     if changed is not None and (changed := tool.validate(changed)) != given:
         given = changed
         told = f"[A hook of the user's changed the arguments of this call: {json.dumps(given, ensure_ascii=False)}]"
-    await _allow(session, call["id"], tool, given, workspace)
+    level = await _allow(session, call["id"], tool, given, workspace)
     await asyncio.sleep(0)  # a stop that waits for the next await comes before the call is said to run
     session.record(ToolCalled(call=call["id"], name=tool.name, input=clean_json(given)))
     await session.synced()
     session.show_phase(f"running {tool.name}")
     try:
-        output = await tool.run(given, workspace)
+        output = await tool.run(given, workspace.at(level))
+        while output.needs is not None:  # refused at its level: it runs again once the user allows what it needs
+            needs = output.needs
+            try:
+                level = await _allow(session, call["id"], tool, given, workspace, needs)
+            except ToolFailure as failure:
+                said: Block = {"type": "text", "text": f"[{failure}]"}
+                output = msgspec.structs.replace(output, blocks=(*output.blocks, said), needs=None)
+                break
+            workspace.stream(f"\n[allowed: it runs again because {needs.why}]\n")
+            session.show_phase(f"running {tool.name}")
+            output = await tool.run(given, workspace.at(level))
     except ToolFailure as failure:
         if not told:
             raise
@@ -451,21 +473,28 @@ async def _run(session: Session, call: Block, workspace: Workspace) -> ToolOutpu
     return msgspec.structs.replace(output, blocks=(*output.blocks, *notes))
 
 
-async def _allow(session: Session, call: str, tool: Tool, given: dict[str, Any], workspace: Workspace) -> None:
-    """Return when the call may run; raise ToolFailure with the reason when it may not."""
+async def _allow(
+    session: Session, call: str, tool: Tool, given: dict[str, Any], workspace: Workspace, needs: Needed | None = None
+) -> Level:
+    """Return the sandbox level at which the call may run; raise ToolFailure with the reason when it may not. `needs`:
+    what it was refused before."""
     surface = session.surface
-    decision = session.permissions.decide(tool, given, workspace, can_ask=surface is not None and surface.can_ask)
+    if workspace.limit("shell_sandbox"):  # what works here is tried once, off this thread
+        await sandbox.ready()
+    can_ask = surface is not None and surface.can_ask
+    decision = session.permissions.decide(tool, given, workspace, can_ask, needs)
+    asking = call if needs is None else f"{call}:{needs.level}"
     if isinstance(decision, Deny):
-        session.record(PermissionAnswered(call=call, answer="deny", by=decision.by, reason=decision.reason))
+        session.record(PermissionAnswered(call=asking, answer="deny", by=decision.by, reason=decision.reason))
         raise ToolFailure(decision.reason)
     if not isinstance(decision, Ask) or surface is None:
         if isinstance(decision, Allow) and decision.by != "mode":
             session.consented[call] = decision.by
-        return
+        return decision.level if isinstance(decision, Allow) else "open"
     question = decision.question
     asked = session.record(
         PermissionAsked(
-            call=call,
+            call=asking,
             tool=tool.name,
             title=clean(question.title),
             text=clean(question.text),
@@ -484,15 +513,16 @@ async def _allow(session: Session, call: str, tool: Tool, given: dict[str, Any],
         if answer.answer == "always" and (changed or not await _saved(session, decision.pattern)):
             answer = PermissionAnswer("once", answer.reason, answer.by)
     except asyncio.CancelledError:
-        session.record(PermissionAnswered(call=call, answer="deny", by="stop"))
+        session.record(PermissionAnswered(call=asking, answer="deny", by="stop"))
         raise
-    session.record(PermissionAnswered(call=call, answer=answer.answer, by=answer.by, reason=clean(answer.reason)))
+    session.record(PermissionAnswered(call=asking, answer=answer.answer, by=answer.by, reason=clean(answer.reason)))
     if answer.answer == "deny":
         reason = f" Reason: {answer.reason.rstrip('.')}." if answer.reason else ""
         raise ToolFailure(f"The user denied this call.{reason} Do not try it again in another way; ask or go on.")
     if changed is not None:
         raise changed
     session.consented[call] = "user"
+    return decision.level
 
 
 def _changed(tool: Tool, given: dict[str, Any], workspace: Workspace, digest: str) -> ToolFailure | None:

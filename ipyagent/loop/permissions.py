@@ -18,13 +18,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from ipyagent.config import MODES
 from ipyagent.errors import SettingError, UsageError
 from ipyagent.journal.events import Mode
-from ipyagent.journal.protocols import PermissionQuestion, Tool, Workspace
+from ipyagent.journal.protocols import Needed, PermissionQuestion, Tool, Workspace
 from ipyagent.locks import Lock
 from ipyagent.nofollow import private_folder, write_atomically
 from ipyagent.project import home_variable
+from ipyagent.sandbox import LEVELS, Level
 
 HEADLESS = (
     "{tool} needs a permission and nobody can be asked here. To let it run: `%agent mode auto`, "
@@ -34,6 +37,10 @@ DESTRUCTIVE = (
     "{tool} was not run: {danger}. Such a call needs a permission, also in mode auto, and nobody can be asked here: "
     "ask the user to do it, or to run the cell where they can answer."
 )
+CONFINED = (
+    "{tool} needs a permission because {danger}, and nobody can be asked here. To let it run: `%agent allow {pattern}`."
+)
+TITLES = {"project": "Let this command write in the project?", "open": "Run this command outside the sandbox?"}
 READ_ONLY = "{tool} was not run: mode is read_only, nothing may be changed. The user leaves it with `%agent mode ask`."
 
 _RULE = re.compile(r"([a-zA-Z0-9_-]{1,64})(?:\((.*)\))?", re.DOTALL)
@@ -42,10 +49,12 @@ _ESCAPED = re.compile(r"\[([*?[])\]")
 
 @dataclass(frozen=True)
 class Allow:
-    """The call runs. `by`: "mode", "rule", or "recorded" where it was allowed when it was recorded."""
+    """The call runs. `by`: "mode", "rule", or "recorded" where it was allowed when it was recorded; `level`: at which
+    sandbox level, for a tool that knows levels."""
 
     by: Literal["mode", "rule", "recorded"]
     rule: str = ""
+    level: Level = "open"
 
 
 @dataclass(frozen=True)
@@ -59,12 +68,14 @@ class Deny:
 @dataclass(frozen=True)
 class Ask:
     """The user is asked `question`; a yes holds only while `digest_of` gives `digest`, and "always"
-    stores `pattern`. `danger`: why it is asked in mode "auto", too ("": only in mode "ask")."""
+    stores `pattern`. `danger`: why it is asked in mode "auto", too ("": only in mode "ask"). `level`: that a yes is
+    for."""
 
     question: PermissionQuestion
     pattern: str
     digest: str
     danger: str = ""
+    level: Level = "open"
 
 
 Decision: TypeAlias = Allow | Deny | Ask
@@ -121,6 +132,17 @@ def parse_rule(text: str, known: Iterable[str] = ()) -> PermissionRule:
     return PermissionRule(name, argument.strip() if argument is not None else None)
 
 
+_PROJECT = "project: "
+"""Begins the argument of a rule that lets a command write in the project only."""
+
+
+def _level_of(rule: PermissionRule) -> tuple[Level, PermissionRule]:
+    """The sandbox level that a rule gives, and the rule without that."""
+    if rule.argument is None or not rule.argument.startswith(_PROJECT):
+        return "open", rule
+    return "project", PermissionRule(rule.tool, rule.argument.removeprefix(_PROJECT))
+
+
 def digest_of(tool: Tool, input: dict[str, Any], question: PermissionQuestion) -> str:
     """What binds an answer to exactly this question: SHA-256 in hexadecimal. `question` as the
     tool asks it; an approval whose digest is another one by the time of the run is void."""
@@ -174,9 +196,16 @@ class Permissions:
         other._recorded = tool
         return other
 
-    def decide(self, tool: Tool, input: dict[str, Any], workspace: Workspace, can_ask: bool) -> Decision:
-        """What becomes of this call (`input` as `tool.validate` returned it). Raises ToolFailure
-        when it could not run anyway, so that nobody is asked for nothing."""
+    def decide(
+        self, tool: Tool, input: dict[str, Any], workspace: Workspace, can_ask: bool, needs: Needed | None = None
+    ) -> Decision:
+        """What becomes of this call (`input` as `tool.validate` returned it); `needs`: what it was found to need beyond
+        the level at which it ran. Raises ToolFailure when it could not run anyway, so that nobody is asked for
+        nothing."""
+        sandboxed = getattr(tool, "sandboxed", None)
+        needs = needs or (sandboxed(input, workspace) if callable(sandboxed) else None)
+        if needs is not None:
+            return self._at_level(tool, input, workspace, can_ask, needs)
         if self._mode == "read_only" and tool.writes(input, workspace):
             return Deny(READ_ONLY.format(tool=tool.name), "mode")
         if tool.permission(input, workspace) == "none":
@@ -197,6 +226,38 @@ class Permissions:
             return Deny(HEADLESS.format(tool=tool.name, pattern=pattern), "headless")
         question = tool.question(input, workspace)
         return Ask(question, pattern, digest_of(tool, input, question), danger)
+
+    def _at_level(
+        self, tool: Tool, input: dict[str, Any], workspace: Workspace, can_ask: bool, needs: Needed
+    ) -> Decision:
+        level = needs.level or "open"
+        if self._mode == "read_only":
+            return Allow("mode", level="read") if level == "read" else Deny(READ_ONLY.format(tool=tool.name), "mode")
+        destroys = tool.destructive(input, workspace)
+        for rule in self.rules:
+            given, covering = _level_of(rule)
+            enough = LEVELS.index(given) >= LEVELS.index(level)
+            if enough and (not destroys or rule.exact) and covering.covers(tool, input, workspace):
+                return Allow("rule", str(rule), given)
+        if self._mode == "ask" and level == "read":
+            return Allow("mode", level="read")
+        if self._mode == "auto" and level != "open" and not needs.danger:
+            return Allow("mode", level="project")
+        why = needs.danger if level != "open" and self._mode == "auto" else needs.why
+        if level == "open":
+            why = "; ".join(each for each in (destroys, why) if each)
+        else:
+            level = "project"
+        pattern = tool.pattern(input, workspace)
+        if level == "project":
+            pattern = pattern.replace("(", f"({_PROJECT}", 1)
+        if not can_ask:
+            return Deny(CONFINED.format(tool=tool.name, danger=why, pattern=pattern), "headless")
+        question = tool.question(input, workspace)
+        digest = digest_of(tool, input, question)
+        if needs.level:
+            question = msgspec.structs.replace(question, title=TITLES[level])
+        return Ask(question, pattern, digest, why, level)
 
     def remember(self, pattern: str, *, session: bool = False) -> PermissionRule:
         """Allow from now on what `pattern` covers: in this project, or in this session only.

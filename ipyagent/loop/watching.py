@@ -52,6 +52,8 @@ _SOCKETS = ("docker", "podman", "containerd", "crio", "buildkit", "ssh-", "gpg-a
 """What the names of sockets begin with behind which programs act for others."""
 KNOWN_FOR = 60.0
 """Seconds for which an address is taken for its host's; a host is looked up anew at most so often."""
+_TOOLS = ("python", "shell")
+"""Tools whose rules may name what code and commands do."""
 ALL_COPIES = 4
 """A run's copies together may have so many times the size of one."""
 
@@ -65,6 +67,7 @@ class Question(NamedTuple):
     text: str
     danger: str = ""
     language: str = "text"
+    tool: str = "python"
 
 
 class CodeWatch:
@@ -89,7 +92,7 @@ class CodeWatch:
         return f"<CodeWatch of {self._session.journal.session}>"
 
     def run(self, workspace: KernelWorkspace, code: str) -> RunWatch:
-        """The watch of one run of `code`."""
+        """The watch of one run of `code`; "": of a command."""
         return RunWatch(self, self._session, workspace, code)
 
     def settle(self) -> None:
@@ -125,11 +128,11 @@ class CodeWatch:
             return None
         asked = PermissionAsked(
             call=f"{call}:{question.key}"[:200],
-            tool="python",
-            title=f"Let this code {question.deed}?",
+            tool=question.tool,
+            title=f"Let this {_by(question)} {question.deed}?",
             text=question.text,
             language=question.language,
-            pattern=_rule(question.key),
+            pattern=_rule(question),
             digest=hashlib.sha256(f"{question.key}\n{question.text}".encode("utf-8", "replace")).hexdigest(),
             danger=question.danger,
         )
@@ -140,7 +143,7 @@ class CodeWatch:
         """Whether the user allowed it before, by an answer or a rule."""
         if key in self._allowed:
             return True
-        patterns = [rule.argument for rule in self._session.permissions.rules if rule.tool == "python"]
+        patterns = [rule.argument for rule in self._session.permissions.rules if rule.tool in _TOOLS]
         return any(pattern is not None and (pattern == key or fnmatchcase(key, pattern)) for pattern in patterns)
 
     # ------------------------------------------------------------------ names and addresses
@@ -171,18 +174,22 @@ def _refusal(question: Question, answer: PermissionAnswer | None) -> str:
     if answer is None:
         why = f" ({question.danger})" if question.danger else ""
         return (
-            f"the user is asked before code may {question.deed}{why}, and nobody can be asked here; to let it: "
-            f"%agent allow {_rule(question.key)}"
+            f"the user is asked before {_by(question)} may {question.deed}{why}, and nobody can be asked here; to let "
+            f"it: %agent allow {_rule(question)}"
         )
     reason = f" Reason: {answer.reason.rstrip('.')}." if answer.reason else ""
-    denied = f"the user did not allow this code to {question.deed}.{reason}"
+    denied = f"the user did not allow this {_by(question)} to {question.deed}.{reason}"
     return f"{denied} Do not try it again in another way; ask or go on."
 
 
-def _rule(key: str) -> str:
+def _by(question: Question) -> str:
+    return "command" if question.tool == "shell" else "code"
+
+
+def _rule(question: Question) -> str:
     import glob
 
-    return f"python({glob.escape(key)})"
+    return f"{question.tool}({glob.escape(question.key)})"
 
 
 class RunWatch:
@@ -229,6 +236,15 @@ class RunWatch:
         try:
             with watching(self):
                 yield
+        finally:
+            self._settle()
+
+    @contextmanager
+    def beside(self, wait: Waiting) -> Iterator[None]:
+        """To be entered around a command, whose changes are told by `changes`."""
+        self._wait = wait
+        try:
+            yield
         finally:
             self._settle()
 
@@ -444,7 +460,7 @@ class RunWatch:
     # ------------------------------------------------------------------ the agent thread
 
     def _ask(self, key: str, deed: str, text: str, danger: str = "", language: str = "text") -> None:
-        question = Question(key, exact_line(deed), text, danger, language)
+        question = Question(key, exact_line(deed), text, danger, language, "python" if self._code else "shell")
         try:
             if os.getpid() == self._pid and self._wait is not None:
                 self._watch.allow(question, self._wait, self._workspace.call)

@@ -11,6 +11,7 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Step
 from ipyagent.journal.protocols import Execution, Permission, PermissionQuestion, Tool, ToolOutput, Workspace
 from ipyagent.replay.recording import NO_RESULT, Recording, Result
+from ipyagent.sandbox import Level
 
 RECREATABLE = frozenset(
     (
@@ -164,6 +165,14 @@ class ReplayWorkspace:
 
     def limit(self, name: str) -> int:
         return self.limits(name)
+
+    level: Level = "read"
+
+    def at(self, level: Level) -> Workspace:
+        return replace(self, level=level)
+
+    def watch_command(self) -> None:
+        """Only background work runs commands here, and those read."""
 
     def for_call(self, call: str, stream: Callable[[str], None]) -> Workspace:
         return replace(self, call=call)

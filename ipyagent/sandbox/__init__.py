@@ -6,9 +6,9 @@
 - "project": also write in the project.
 - "open": everything the user may.
 
-At "read" and "project" the user's secrets cannot be read. Nothing here asks or decides: its users,
-`ipyagent.parts.mcp.processes` and `ipyagent.loop.hooks`, do as an entry says. What a way does not cover it says itself
-(`Backend.gaps`).
+At "read" and "project" the user's secrets cannot be read. Nothing here asks or decides: its users
+(`ipyagent.parts.shell`, `ipyagent.parts.mcp.processes`, `ipyagent.loop.hooks`) do. What a way does not cover it says
+itself (`Backend.gaps`).
 """
 
 from __future__ import annotations

@@ -109,7 +109,8 @@ class _Caller:
         with open(f"/proc/{self.process}/mem", "rb", buffering=0) as memory:
             while b"\0" not in found and len(found) < 4096:
                 at = place + len(found)
-                piece = os.pread(memory.fileno(), 4096 - at % 4096, at)
+                memory.seek(at)
+                piece = memory.read(4096 - at % 4096)
                 if not piece:
                     return ""
                 found += piece
@@ -117,7 +118,8 @@ class _Caller:
 
     def bytes(self, place: int, count: int) -> bytes:
         with open(f"/proc/{self.process}/mem", "rb", buffering=0) as memory:
-            return os.pread(memory.fileno(), count, place)
+            memory.seek(place)
+            return memory.read(count)
 
     def path(self, folder: int, place: int, *, follow: bool) -> str:
         """Absolute, with the links on the way followed; "" for what is none."""
@@ -279,6 +281,8 @@ class _Watching:
     def _signal(self, caller: _Caller, process: int, number: int) -> Deed | None:
         if not number or process <= 0 or not self._inner:
             return None  # 0 only asks; a group is the caller's or its children's
+        if sys.platform == "win32":
+            return None
         try:
             mark = os.getsid(process) == os.getsid(caller.process)
         except OSError:
@@ -303,6 +307,9 @@ def spawn(
     failed: list[BaseException] = []
     started = threading.Event()
     outer = os.path.realpath(outer) if outer else ""
+
+    if sys.platform != "linux":
+        raise OSError(errno.ENOSYS, "this is Linux's")
 
     def supervise() -> None:  # started here: a thread inherits what confines the one that starts it
         if (listener := listeners.get()) < 0:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 from ipyagent.errors import ToolFailure, UsageError
 from ipyagent.escape import cut
-from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
+from ipyagent.journal.protocols import Needed, Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.tools.answers import to_output
 
 if TYPE_CHECKING:
@@ -185,6 +185,7 @@ class FunctionTool:
         question: Callable[[Arguments, Workspace], PermissionQuestion] | None,
         destructive: Rule[str],
         covers: Callable[[str, Arguments, Workspace], bool] | None = None,
+        sandboxed: Callable[[Arguments, Workspace], Needed | None] | None = None,
         store_chars: int | None = None,
         deferred: str = "",
     ) -> None:
@@ -202,6 +203,7 @@ class FunctionTool:
         self._question = question
         self._destructive = destructive
         self._covers = covers
+        self._sandboxed = sandboxed
         signature = inspect.signature(function)
         self._parameters = {key: value for key, value in signature.parameters.items() if key != _INJECTED}
         self._takes_workspace = _INJECTED in signature.parameters
@@ -310,6 +312,10 @@ class FunctionTool:
         given = ",\n".join(f"    {key}={value!r}" for key, value in input.items())
         return PermissionQuestion(title=f"Call {self.name}?", text=f"{self.name}(\n{given}\n)", language="python")
 
+    def sandboxed(self, input: Arguments, workspace: Workspace) -> Needed | None:
+        """The sandbox level that this very call needs; None where it runs at none."""
+        return self._sandboxed(self.arguments(input), workspace) if self._sandboxed is not None else None
+
     def covers(self, rule: str, input: Arguments, workspace: Workspace) -> bool:
         """Whether `rule`, the text in the parentheses of a permission rule, covers this call: by
         default when it matches the text in the parentheses of `pattern` as a glob."""
@@ -374,6 +380,7 @@ def tool(
     question: Callable[[Arguments, Workspace], PermissionQuestion] | None = None,
     destructive: Rule[str] = "",
     covers: Callable[[str, Arguments, Workspace], bool] | None = None,
+    sandboxed: Callable[[Arguments, Workspace], Needed | None] | None = None,
     store_chars: int | None = None,
     deferred: str = "",
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
@@ -392,6 +399,7 @@ def tool(
     question: Callable[[Arguments, Workspace], PermissionQuestion] | None = None,
     destructive: Rule[str] = "",
     covers: Callable[[str, Arguments, Workspace], bool] | None = None,
+    sandboxed: Callable[[Arguments, Workspace], Needed | None] | None = None,
     store_chars: int | None = None,
     deferred: str = "",
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
@@ -419,6 +427,7 @@ def tool(
             question=question,
             destructive=destructive,
             covers=covers,
+            sandboxed=sandboxed,
             store_chars=store_chars,
             deferred=deferred,
         )

@@ -6,6 +6,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from IPython.utils.capture import capture_output
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import FileChanged, Step
 from ipyagent.journal.protocols import Execution
+from ipyagent.sandbox import Level
 
 
 class ShellWorkspace:
@@ -41,6 +43,16 @@ class ShellWorkspace:
         self.beside: dict[Any, Any] = {}
         self.backups = self.root / ".ipyagent" / "backups"
         self._settings = IPyAgent(environ={})
+
+    level: Level = "open"
+
+    def at(self, level: Level) -> ShellWorkspace:
+        other = copy(self)
+        other.level = level
+        return other
+
+    def watch_command(self) -> object:
+        return None
 
     def opened(self, path: Path) -> str:
         return self.pages.get(path, "")

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import glob as globs
 import os
+import re
 import secrets
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections import deque
@@ -18,9 +21,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
+from ipyagent.journal.protocols import Needed, Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.kernel import processes
+from ipyagent.parts.shell.levels import Confined, Wanted, needed, watches
 from ipyagent.redaction import after_cut, before_cut
 from ipyagent.tools.answers import plain, text_output
 from ipyagent.tools.danger import shell_danger
@@ -34,6 +40,18 @@ DRAIN = 0.15
 _GIT_SETTINGS = (("core.fsmonitor", "false"), ("diff.autoRefreshIndex", "false"))
 """A repository may not name a program that runs at every `git status`; `git diff` writes no index (it takes a lock for
 that whatever GIT_OPTIONAL_LOCKS says)."""
+
+
+def _sandboxed(arguments: dict[str, Any], workspace: Workspace) -> Needed | None:
+    """The level that a call needs; None while commands are judged by their words (the setting `shell_sandbox`)."""
+    if not workspace.limit("shell_sandbox"):
+        return None
+    command, needs = arguments["command"], needed(arguments["needs"], workspace.root)
+    if needs.level not in ("read", "project"):
+        return needs
+    # no copy of a file brings back what git keeps; where changes are not seen there are no copies at all
+    seen = watches("project", workspace.root) and "git" not in command
+    return msgspec.structs.replace(needs, danger="" if seen else shell_danger(command, workspace.folder))
 
 
 def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
@@ -84,16 +102,24 @@ def _fits(words: Sequence[Word], rule: str) -> bool:
     question=_question,
     pattern=_pattern,
     covers=_covers,
+    sandboxed=_sandboxed,
     recreatable=True,
 )
-async def shell(command: str, timeout: int | None = None, description: str = "", *, workspace: Workspace) -> ToolOutput:
-    """Run a shell command (bash) in the notebook's folder, without input; output and errors come together. Simple
-    commands that only read (`ls`, `cat`, `git status`) need no permission; redirections, variables and substitutions
-    always do.
+async def shell(
+    command: str,
+    timeout: int | None = None,
+    description: str = "",
+    needs: Wanted | None = None,
+    *,
+    workspace: Workspace,
+) -> ToolOutput:
+    """Run a bash command in the notebook's folder, without input. What only reads needs no permission; for more the
+    user is asked.
 
     Args:
-        timeout: Seconds; then it is ended and its output so far returned.
+        timeout: Seconds, then it is ended.
         description: What for, shown to the user.
+        needs: If known: to write in the project; network or more.
     """
     if not command.strip() or "\x00" in command:
         raise ToolFailure("`command` is empty" if not command.strip() else "`command` contains a NUL character")
@@ -106,19 +132,28 @@ async def shell(command: str, timeout: int | None = None, description: str = "",
 async def _run(command: str, seconds: int, workspace: Workspace) -> ToolOutput:
     mark = secrets.token_hex(8)
     environment = _environment(mark)
+    if workspace.level == "open" or not workspace.limit("shell_sandbox"):
+        return await _followed_to_end(command, seconds, mark, environment, workspace, None)
+    with Confined(command, workspace.level, workspace) as confined:
+        await confined.look()
+        return await _followed_to_end(command, seconds, mark, environment, workspace, confined)
+
+
+async def _followed_to_end(
+    command: str, seconds: int, mark: str, environment: dict[str, str], workspace: Workspace, confined: Confined | None
+) -> ToolOutput:
     reader, writer = os.pipe()
     started, began = time.time(), time.monotonic()
+    popen: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL, "stdout": writer, "stderr": writer, "cwd": workspace.folder,
+        "start_new_session": True,
+    }  # fmt: skip
     try:
-        process = await asyncio.create_subprocess_exec(
-            *_shell(),
-            command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=writer,
-            stderr=writer,
-            cwd=workspace.folder,
-            env=environment,
-            start_new_session=True,
-        )
+        line = (*_shell(), command)
+        if confined is None:
+            process = subprocess.Popen(line, env=environment, **popen)
+        else:
+            process = confined.start(line, environment, **popen)
     except BaseException as problem:
         os.close(reader)
         if isinstance(problem, OSError):
@@ -129,12 +164,12 @@ async def _run(command: str, seconds: int, workspace: Workspace) -> ToolOutput:
     capture = PipeCapture(reader, workspace.limit("tool_output_chars"), workspace.limit("live_output_chars"))
     finished = False
     try:
-        finished = await _followed(process, capture, seconds, workspace)
+        finished = await _followed(process, capture, seconds, workspace, confined)
     finally:
         if not finished:
             # Not awaited: when the call is cancelled all must have ended before it returns.
             processes.end(process.pid, mark, started)
-            await process.wait()
+            process.wait()
     until = time.monotonic() + DRAIN
     left = [] if not capture.thread.is_alive() else processes.of_command(process.pid, mark, started)
     while capture.thread.is_alive() and time.monotonic() < until and not left:
@@ -149,7 +184,9 @@ async def _run(command: str, seconds: int, workspace: Workspace) -> ToolOutput:
         workspace.stream(plain(fresh))
     status = process.returncode or 0
     notes = []
-    if not finished:
+    if not finished and confined is not None and confined.stuck:
+        notes.append("ended: it tried again and again to reach the network; the output so far is above")
+    elif not finished:
         notes.append(f"ended after {seconds} s: the time was over; the output so far is above")
     elif status < 0:
         notes.append(f"ended by signal {_signal(-status)}")
@@ -159,29 +196,52 @@ async def _run(command: str, seconds: int, workspace: Workspace) -> ToolOutput:
         notes.append("still running in the background: " + ", ".join(f"{one.pid} {_name(one)}" for one in left[:10]))
     elapsed = time.monotonic() - began
     body = plain(capture.text()).rstrip("\n")
-    text = "\n".join([body] * bool(body) + [f"[{note}]" for note in notes]) or "(no output)"
+    needs = None if confined is None else confined.needs(not finished or status != 0)
+    told = [] if confined is None else confined.told(needs)
+    text = "\n".join([body] * bool(body) + [f"[{note}]" for note in (*notes, *told)]) or "(no output)"
     short = "; ".join(notes) or (f"{elapsed:.1f} s" if elapsed >= 1 else "exit status 0")
     # `grep` and `diff` answer with 1: nothing found, a difference.
-    failed = status > 1 or status < 0 or (status == 1 and not only_reads(command, workspace))
-    return text_output(text, note=short, is_error=not finished or failed)
+    answers = only_reads(command, workspace) or (confined is not None and _last(command) in _ANSWER_WITH_ONE)
+    failed = status not in (0, 1) or (status == 1 and (needs is not None or not answers))
+    return msgspec.structs.replace(text_output(text, note=short, is_error=not finished or failed), needs=needs)
+
+
+_ANSWER_WITH_ONE = frozenset(("grep", "egrep", "fgrep", "rg", "diff", "cmp", "git", "test", "["))
+
+
+def _last(command: str) -> str:
+    """The program of the command's last part."""
+    return next(iter(re.split(r"[|;&\n]", command.rstrip("; \n"))[-1].split()), "")
 
 
 async def _followed(
-    process: asyncio.subprocess.Process, capture: PipeCapture, seconds: int, workspace: Workspace
+    process: subprocess.Popen[bytes],
+    capture: PipeCapture,
+    seconds: int,
+    workspace: Workspace,
+    confined: Confined | None,
 ) -> bool:
-    """Hand output on until the process ends (True) or its time is over (False)."""
-    ended = asyncio.ensure_future(process.wait())
+    """Hand output on until the process ends (True), or its time is over or it will not get on (False)."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def wait() -> None:
+        process.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=wait, name="ipyagent-shell-end", daemon=True).start()
     until = time.monotonic() + seconds
-    try:
-        while not ended.done():
-            if time.monotonic() >= until:
-                return False
-            await asyncio.wait([ended], timeout=TICK)
-            if fresh := capture.take():
-                workspace.stream(plain(fresh))
-        return True
-    finally:
-        ended.cancel()
+    while not ended.is_set():
+        if time.monotonic() >= until + (0.0 if confined is None else confined.waited):
+            return False
+        if confined is not None and confined.stuck:
+            return False
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), TICK)
+        if fresh := capture.take():
+            workspace.stream(plain(fresh))
+    return True
 
 
 def _shell() -> tuple[str, ...]:

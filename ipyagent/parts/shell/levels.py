@@ -1,0 +1,304 @@
+"""A command at its sandbox level: what it needs, what it may not see there, and what it was refused.
+
+Nothing here reads the command to judge it. It runs where it can do no harm, the system tells what it was about to
+change (`ipyagent.sandbox.deeds`), and that is what the user is asked about."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from ipyagent import sandbox
+from ipyagent.errors import AgentError, ToolFailure
+from ipyagent.journal.protocols import Needed, Workspace
+from ipyagent.kernel.audit import How, Refused
+from ipyagent.sandbox.deeds import Deed
+
+Wanted = Literal["project", "network"]
+HIDE = b"agent-hide"
+"""Stands in the file of every notebook with a hidden cell, as a tag or in a comment."""
+MOST_FOLDERS = 20_000
+"""Folders looked through for such notebooks; with more the user is asked."""
+_PASSED = frozenset((".git", "node_modules", "site-packages", "__pycache__"))
+ENOUGH, AFTER = 6, 2.0
+"""A command that was refused a network so often, and is still at it after these seconds, will not get on."""
+MOST_NAMED = 3
+_DEEDS = {
+    "write": "write", "append": "write", "remove": "remove", "replace": "replace", "make": "make", "link": "link",
+    "mode": "change the mode, owner or times of",
+}  # fmt: skip
+_HOW: dict[str, How] = {"write": "write", "append": "append", "remove": "remove", "replace": "replace",
+                        "make": "write", "link": "link", "mode": "mode"}  # fmt: skip
+_GIT_RUNS = ("config", "config.worktree", "hooks", "attributes")
+"""What git obeys or runs of its own folder; the rest is its own affair."""
+
+
+def needed(wanted: Wanted | None, root: Path) -> Needed:
+    """The level that a call says it needs; "" where nothing keeps a command at one."""
+    found = sandbox.find()
+    if not found.working:
+        return Needed(level="", why=f"{found.why}, so every command is asked about")
+    match wanted:
+        case "network":
+            return Needed(level="open", why="it needs the network")
+        case "project":
+            return Needed(level="project", why="it needs to write in the project")
+        case _:
+            return Needed(level="read")
+
+
+def watches(level: str, root: Path) -> bool:
+    """Whether what a command changes at this level is seen before, so that there is a copy of it."""
+    if level not in ("read", "project") or not sandbox.find().working:
+        return False
+    found = sandbox.backend(sandbox.policy("project", root))
+    return found is not None and found.watches
+
+
+# ------------------------------------------------------------------ hidden cells
+
+
+_listed: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {}
+"""By a folder: when it last changed, the folders and the notebooks in it."""
+_hiding: dict[str, tuple[tuple[int, ...], bool]] = {}
+"""By a notebook: its stamp, whether it has a hidden cell."""
+_looking = threading.Lock()
+
+
+def unseen(folders: Sequence[Path]) -> tuple[Path, ...]:
+    """What a command may not read: notebooks with hidden cells, and with them what git keeps of earlier states. Raises
+    ToolFailure where there is too much to look through."""
+    with _looking:
+        found: list[Path] = []
+        for top in dict.fromkeys(map(str, folders)):
+            seen = [Path(notebook) for notebook in _notebooks(top) if _hides(notebook)]
+            objects = Path(top, ".git/objects")
+            found += [*seen, *([objects] if seen and objects.is_dir() else [])]
+        return tuple(dict.fromkeys(found))
+
+
+def _notebooks(top: str) -> Iterator[str]:
+    queue, left = [top], MOST_FOLDERS
+    while queue:
+        folder = queue.pop()
+        left -= 1
+        if left < 0:
+            raise ToolFailure("there are too many folders to look through for hidden cells")
+        try:
+            changed = os.stat(folder).st_mtime_ns
+            known = _listed.get(folder)
+            if known is None or known[0] != changed:
+                with os.scandir(folder) as entries:
+                    every = list(entries)
+                inner = tuple(each.path for each in every if each.is_dir(follow_symlinks=False))
+                inner = tuple(path for path in inner if os.path.basename(path) not in _PASSED)
+                files = tuple(each.path for each in every if each.name.casefold().endswith(".ipynb"))
+                known = (changed, inner, files)
+                if time.time_ns() - changed > 1_000_000_000:  # else it may change again within the clock's grain
+                    _listed[folder] = known
+        except OSError:
+            continue
+        yield from known[2]
+        queue += known[1]
+
+
+def _hides(notebook: str) -> bool:
+    try:
+        state = os.stat(notebook)
+        stamp = (state.st_ino, state.st_mtime_ns, state.st_size)
+        known = _hiding.get(notebook)
+        if known is None or known[0] != stamp:
+            known = (stamp, stat.S_ISREG(state.st_mode) and HIDE in Path(notebook).read_bytes())
+            if time.time_ns() - state.st_mtime_ns > 1_000_000_000:
+                _hiding[notebook] = known
+        return known[1]
+    except OSError:
+        return False
+
+
+# ------------------------------------------------------------------ one command
+
+
+class Keeper(Protocol):
+    """Sees to copies of what a command changes in the project (`ipyagent.loop.watching`)."""
+
+    @property
+    def refused(self) -> Sequence[str]: ...
+
+    def beside(self, wait: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]) -> Any: ...
+
+    def changes(self, path: str, how: How) -> None: ...
+
+
+class Confined:
+    """One run of a command at "read" or "project". A context manager: behind it, the temporary folder is gone and the
+    changes are journalled."""
+
+    def __init__(self, command: str, level: Literal["read", "project"], workspace: Workspace) -> None:
+        self._level, self._workspace, self._command = level, workspace, command
+        self._root = workspace.root.resolve()
+        self._refused: dict[Deed, None] = {}
+        self._changed: dict[str, None] = {}
+        self._networks: list[float] = []
+        self._made: set[str] = set()
+        self._leave = ExitStack()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._waiting: list[Future[Any]] = []
+        self._waited, self._since = 0.0, 0.0
+        watch = workspace.watch_command() if level == "project" else None
+        self._keeper: Keeper | None = watch  # type: ignore[assignment] # see `Workspace.watch_command`
+        self._hidden: tuple[Path, ...] = ()
+
+    def __enter__(self) -> Confined:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for pending in self._waiting:
+            pending.cancel()
+        self._leave.close()
+
+    async def look(self) -> None:
+        """Find what the command may not see. Raises ToolFailure."""
+        folders = (self._root, self._workspace.folder, *self._workspace.allowed)
+        self._hidden = await asyncio.to_thread(unseen, folders)
+
+    def start(self, line: Sequence[str], environment: dict[str, str], **popen: Any) -> subprocess.Popen[bytes]:
+        """Start it. Raises OSError, ToolFailure."""
+        more = tuple(path for path in self._hidden if path.is_dir())
+        veiled = [path for path in self._hidden if path not in more]
+        given = sandbox.policy(self._level, self._root, more=map(str, more), veiled=veiled)
+        if (found := sandbox.backend(given)) is None:
+            raise ToolFailure(f"the command was not run: {sandbox.find().why}")
+        policy, environment = self._leave.enter_context(sandbox.temporary(given, environment))
+        if self._keeper is not None:
+            self._leave.enter_context(self._keeper.beside(self._wait))
+        if self._level == "read":
+            environment = {**environment, "PYTHONDONTWRITEBYTECODE": "1"}
+        self._own = f"{policy.temporary}/"
+        self._sees = found.watches
+        return found.spawn(line, policy, self._seen, env=environment, **popen)
+
+    def _seen(self, deed: Deed) -> bool:
+        if deed.path.startswith(self._own):
+            return True
+        if deed.what == "network":
+            self._networks.append(time.monotonic())
+        if not deed.allowed:
+            self._refused[deed] = None
+            return True
+        parts = Path(deed.path).relative_to(self._root).parts
+        if deed.what == "make" and parts[-1:] == (".git",):
+            self._made.add(deed.path)
+        if ".git" in parts[:-1] and not self._git_runs(deed.path, parts):
+            return True
+        if self._keeper is None:
+            return True
+        try:
+            self._keeper.changes(deed.path, _HOW[deed.what])
+        except (Refused, AgentError, CancelledError, asyncio.CancelledError, OSError):
+            return False
+        self._changed["/".join(parts)] = None
+        return True
+
+    def _git_runs(self, path: str, parts: Sequence[str]) -> bool:
+        """Whether git runs or obeys it, in a repository that was there before or in one that is made."""
+        inner = parts[parts.index(".git") + 1 :]
+        new = any(path.startswith(f"{made}/") for made in self._made)
+        return any(part in _GIT_RUNS for part in inner) and not (new and (inner[0] == "config" or _sample(inner)))
+
+    def _wait(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Wait for the agent thread, from whatever thread."""
+        if threading.get_ident() == self._thread:
+            work = make()
+            try:
+                work.send(None)
+            except StopIteration as done:
+                return done.value
+            work.close()
+            raise AgentError("nobody can be asked while a command ends")
+        pending = asyncio.run_coroutine_threadsafe(make(), self._loop)
+        self._waiting.append(pending)
+        self._since = time.monotonic()
+        try:
+            return pending.result()
+        finally:
+            self._waited += time.monotonic() - self._since
+            self._since = 0.0
+            self._waiting.remove(pending)
+
+    @property
+    def waited(self) -> float:
+        """Seconds that it waited for the user: they are no time of the command's."""
+        return self._waited + (time.monotonic() - self._since if self._since else 0.0)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it tries again and again to reach a network that it does not get."""
+        return len(self._networks) >= ENOUGH and time.monotonic() - self._networks[0] > AFTER
+
+    # -------------------------------------------------------------- what is said of it
+
+    def needs(self, failed: bool) -> Needed | None:
+        """What the command needs beyond its level, where that is why it failed, or where it went on without a change
+        that it meant to make in the project."""
+        outside = [deed for deed in self._refused if deed.what in ("network", "signal") or not self._is_ours(deed)]
+        inside = [deed for deed in self._refused if deed not in outside]
+        if failed and self._git_is_hidden:
+            return Needed(level="open", why="the project has hidden cells, and git keeps what notebooks were")
+        if not self._refused or not (failed or any(self._is_work(deed) for deed in inside)):
+            return None
+        wants = self._named([*outside, *inside] if outside and failed else inside)
+        done = list(self._changed)[:MOST_NAMED]
+        again = f"; it has changed {', '.join(done)} already and runs again" if done else ""
+        if outside and failed:
+            return Needed(level="open", why=f"it wants to {wants}{again}")
+        return Needed(level="project", why=f"it wants to {wants}")
+
+    def told(self, needs: Needed | None) -> list[str]:
+        """What the model is told of it."""
+        lines = [f"refused: {why}" for why in (self._keeper.refused if self._keeper is not None else ())]
+        loud = any(deed.what not in ("network", "signal") for deed in list(self._refused))
+        if self._refused and (loud or needs is not None):
+            lines.append(f"not possible at the sandbox level {self._level}: {self._named(self._refused)}")
+        if not self._sees and self._level == "read":
+            lines.append("it ran at the sandbox level read; if it failed for that, say what it `needs`")
+        return lines
+
+    @property
+    def _git_is_hidden(self) -> bool:
+        return "git" in self._command and any(path.name == "objects" for path in self._hidden)
+
+    def _is_ours(self, deed: Deed) -> bool:
+        return self._level == "read" and Path(deed.path).is_relative_to(self._root)
+
+    def _is_work(self, deed: Deed) -> bool:
+        parts = Path(deed.path).relative_to(self._root).parts
+        return not any(part.startswith((".", "__")) for part in parts)
+
+    def _named(self, deeds: Sequence[Deed] | dict[Deed, None]) -> str:
+        said: dict[str, None] = {}
+        for deed in deeds:
+            path = Path(deed.path)
+            name = path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else deed.path
+            if deed.what == "network":
+                said["use the network"] = None
+            elif deed.what == "signal":
+                said[f"send a signal to process {deed.path}"] = None
+            else:
+                said[f"{_DEEDS[deed.what]} {name}"] = None
+        first = list(said)[:MOST_NAMED]
+        return ", ".join(first) + (f" and {len(said) - len(first)} more" if len(said) > len(first) else "")
+
+
+def _sample(inner: Sequence[str]) -> bool:
+    return inner[-1].endswith(".sample") or inner == ("hooks",)

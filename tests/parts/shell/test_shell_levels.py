@@ -1,0 +1,333 @@
+"""At which sandbox level a shell command runs in each mode, what is asked, and what comes back: a real session, real
+commands, on every sandbox that works here."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from rooms import KEY, MODEL
+
+from ipyagent import Agent, IPyAgent
+from ipyagent.assembly.requests import NullSurface, Options
+from ipyagent.journal.events import PermissionAsked, ToolReturned
+from ipyagent.journal.protocols import PermissionAnswer
+from ipyagent.practice.replies import text, tool
+from ipyagent.practice.server import PracticeServer
+
+
+class Person(NullSurface):
+    """Answers each question, yes unless a word of `no` stands in its title or its danger."""
+
+    can_ask = True
+
+    def __init__(self) -> None:
+        self.asked: list[PermissionAsked] = []
+        self.no: tuple[str, ...] = ()
+        self.answer = "once"
+        self.wait = 0.0
+
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
+        import asyncio
+
+        self.asked.append(asked)
+        await asyncio.sleep(self.wait)
+        said = f"{asked.title} {asked.danger}"
+        return PermissionAnswer("deny" if any(word in said for word in self.no) else self.answer)  # type: ignore[arg-type]
+
+
+class Desk:
+    """An agent whose model calls the shell."""
+
+    def __init__(self, place: Path, server: PracticeServer, **settings: Any) -> None:
+        self.folder, self.server, self.person = place / "project", server, Person()
+        self.folder.mkdir()
+        (self.folder / "a.txt").write_text("b\na\n")
+        quiet = {"layer_notes": False, "extraction": False, "shell_sandbox": True}
+        made = IPyAgent(environ={}, base_url=server.url, model=MODEL, **{**quiet, **settings})
+        self.agent = Agent(settings=made, folder=self.folder)
+
+    def run(self, command: str, **given: Any) -> str:
+        """The result that the model reads."""
+        self.person.asked.clear()
+        self.server.script(tool("shell", {"command": command, **given}), text("Done."))
+        ended = self.agent.prepare("go", Options(), self.person).run_blocking()
+        assert ended.status in ("finished", "stopped"), ended.message
+        session = self.agent.session
+        assert session is not None
+        returned = [event for event in session.journal.read() if isinstance(event, ToolReturned)][-1]
+        return "".join(block.get("text", "") for block in returned.blocks)
+
+    @property
+    def questions(self) -> list[tuple[str, str]]:
+        return [(asked.title, asked.danger) for asked in self.person.asked]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PracticeServer]:
+    place = tmp_path_factory.mktemp("levels")
+    with pytest.MonkeyPatch.context() as patch, PracticeServer() as made:
+        patch.setenv("IPYAGENT_HOME", str(place / "home"))
+        patch.setenv("ANTHROPIC_API_KEY", KEY)
+        yield made
+
+
+@pytest.fixture
+def desks(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Desk]]:
+    made: list[Desk] = []
+
+    def make(**settings: Any) -> Desk:
+        desk = Desk(tmp_path, server, **settings)
+        monkeypatch.chdir(desk.folder)
+        made.append(desk)
+        return desk
+
+    yield make
+    for desk in made:
+        desk.agent.close()
+
+
+PROJECT, OPEN = "Let this command write in the project?", "Run this command outside the sandbox?"
+
+
+def test_mode_ask_runs_what_reads_and_computes_without_a_question(desks: Callable[..., Desk]) -> None:
+    desk = desks()
+    assert desk.run("cat a.txt | sort | head -$(echo 1)") == "a"
+    assert desk.run("python3 -c 'print(6*7)'") == "42"
+    assert desk.run('f=$(mktemp) && sort a.txt > "$f" && cat "$f"') == "a\nb"
+    assert desk.run("grep nothing a.txt; cat <<E\nhi\nE") == "hi"
+    assert desk.questions == []
+
+
+@pytest.mark.parametrize(
+    ("command", "wants"),
+    [
+        ("sort -o a.txt a.txt", "it wants to write a.txt"),
+        ("chmod 600 a.txt", "it wants to change the mode, owner or times of a.txt"),
+        ("touch -d 2020-01-01 a.txt", "it wants to write a.txt, change the mode, owner or times of a.txt"),
+        ("rm a.txt", "it wants to remove a.txt"),
+        ("python3 -c \"open('new', 'w').write('x')\"", "it wants to write new"),
+        ("echo x > new; ls > /dev/null", "it wants to write new"),
+    ],
+)
+def test_mode_ask_asks_once_for_what_the_command_was_refused(
+    desks: Callable[..., Desk], command: str, wants: str
+) -> None:
+    desk = desks()
+    state = (desk.folder / "a.txt").stat()
+    desk.person.no = (PROJECT,)
+    refused = desk.run(command)
+    assert desk.questions == [(PROJECT, wants)]
+    assert "The user denied this call" in refused
+    assert (desk.folder / "a.txt").read_text() == "b\na\n"
+    assert (desk.folder / "a.txt").stat().st_mode == state.st_mode
+    desk.person.no = ()
+    assert "refused" not in desk.run(command)
+    assert desk.questions == [(PROJECT, wants)]
+    after = desk.folder / "a.txt"
+    changed = not after.exists() or after.read_text() != "b\na\n" or after.stat().st_mode != state.st_mode
+    assert changed or after.stat().st_mtime != state.st_mtime or (desk.folder / "new").exists()
+
+
+def test_a_level_that_the_model_names_is_asked_for_before_the_command_runs(desks: Callable[..., Desk]) -> None:
+    desk = desks()
+    desk.person.no = (PROJECT, OPEN)
+    desk.run("echo x > new", needs="project")
+    assert desk.questions == [(PROJECT, "it needs to write in the project")]
+    desk.run("curl -s http://127.0.0.1:9/", needs="network")
+    assert desk.questions == [(OPEN, "it needs the network")]
+
+
+def test_always_is_for_the_level_that_was_asked_for(desks: Callable[..., Desk]) -> None:
+    desk = desks()
+    desk.person.answer = "always"
+    desk.run("sort -o a.txt a.txt")
+    assert [str(rule) for rule in desk.agent.permissions.rules] == ["shell(project: sort -o a.txt a.txt)"]
+    desk.run("sort -o a.txt a.txt")
+    assert desk.questions == []
+    desk.agent.permissions.remember("shell(project: touch *)")
+    desk.run("touch b.txt")
+    assert desk.questions == []
+    desk.person.no = (OPEN,)
+    desk.run(f"touch {desk.folder.parent / 'outside'}")
+    assert [title for title, _ in desk.questions] == [OPEN]
+    desk.agent.permissions.remember("shell(touch *)")
+    desk.run(f"touch {desk.folder.parent / 'outside'}")
+    assert desk.questions == []
+    assert (desk.folder.parent / "outside").exists()
+
+
+def test_mode_auto_writes_in_the_project_and_asks_for_network_and_outside(desks: Callable[..., Desk]) -> None:
+    desk = desks(mode="auto")
+    subprocess.run(["git", "init", "-q", "."], cwd=desk.folder, check=True)
+    assert "denied" not in desk.run("echo x > new && mkdir d && sort -o a.txt a.txt && git add new")
+    assert desk.questions == []
+    assert (desk.folder / "a.txt").read_text() == "a\nb\n"
+    desk.person.no = (OPEN,)
+    outside = desk.folder.parent / "outside"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.1)
+        desk.run(f"curl -sS --max-time 3 http://127.0.0.1:{listener.getsockname()[1]}/")
+        assert desk.questions == [(OPEN, "it wants to use the network")]
+        with pytest.raises(TimeoutError):
+            listener.accept()
+    desk.run(f"touch made && touch {outside}")
+    assert desk.questions == [(OPEN, f"it wants to write {outside}; it has changed made already and runs again")]
+    assert not outside.exists()
+    desk.person.no = ()
+    desk.run(f"touch {outside}")
+    assert outside.exists()
+    assert len(desk.questions) == 1
+
+
+def test_mode_auto_asks_while_a_command_waits_to_write_what_others_obey(desks: Callable[..., Desk]) -> None:
+    desk = desks(mode="auto")
+    desk.person.no = ("AGENTS.md", ".envrc", "Makefile", "hooks")
+    subprocess.run(["git", "init", "-q", "."], cwd=desk.folder, check=True)
+    desk.run("echo x > .git/hooks/pre-commit")
+    [(title, why)] = desk.questions
+    assert title == OPEN
+    assert why.endswith("it wants to write .git/hooks/pre-commit")
+    assert not (desk.folder / ".git/hooks/pre-commit").exists()
+    for name in ("AGENTS.md", ".envrc", "Makefile"):
+        said = desk.run(f"python3 -c \"open('{name}', 'w')\"; echo went on")
+        assert [title for title, _ in desk.questions] == [f"Let this command write {name}?"], name
+        assert f"did not allow this command to write {name}" in said
+        assert "went on" in said
+        assert not (desk.folder / name).exists()
+    desk.person.no = ()
+    desk.run("echo x > AGENTS.md")
+    assert (desk.folder / "AGENTS.md").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("mode", ["ask", "auto"])
+def test_undo_brings_back_what_a_command_changed_in_the_project(desks: Callable[..., Desk], mode: str) -> None:
+    desk = desks(mode=mode)
+    (desk.folder / "raw.csv").write_bytes(b"a,b\r\n1,2\r\n")
+    desk.run("head -1 raw.csv > raw.csv; rm a.txt; mkdir d; echo n > d/new", needs="project")
+    assert (desk.folder / "raw.csv").read_bytes() == b""
+    assert len(desk.questions) == (1 if mode == "ask" else 0)
+    desk.agent.undo()
+    assert (desk.folder / "raw.csv").read_bytes() == b"a,b\r\n1,2\r\n"
+    assert (desk.folder / "a.txt").read_text() == "b\na\n"
+
+
+def test_mode_read_only_runs_commands_that_can_change_nothing(desks: Callable[..., Desk]) -> None:
+    desk = desks(mode="read_only")
+    assert desk.run("sort a.txt") == "a\nb"
+    assert "sandbox level read: write a.txt" in desk.run("sort -o a.txt a.txt")
+    assert "mode is read_only" in desk.run("ls", needs="network")
+    assert (desk.folder / "a.txt").read_text() == "b\na\n"
+    assert desk.questions == []
+
+
+def test_hidden_cells_and_secrets_stay_hidden(desks: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = desks()
+    home = desk.folder.parent / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh/id_rsa").write_text("my key")
+    monkeypatch.setenv("HOME", str(home))
+    notebook = desk.folder / "work.ipynb"
+    notebook.write_text('{"cells": [{"source": "# agent-hide\\nthe grades"}]}')
+    (desk.folder / "other.ipynb").write_text('{"cells": []}')
+    desk.person.no = (OPEN, PROJECT)
+    code = "print(open('work.ipynb').read())"
+    for command in ("cat work.ipynb", "grep -r grades .", f"cat {home}/.ssh/id_rsa", f'python3 -c "{code}"'):
+        said = desk.run(command)
+        assert "the grades" not in said, command
+        assert "my key" not in said, command
+    assert "cells" in desk.run("cat other.ipynb")
+    notebook.write_text('{"cells": []}')
+    assert "cells" in desk.run("cat work.ipynb")
+
+
+def test_a_stop_ends_a_confined_command_and_its_temporary_folder_is_gone(
+    desks: Callable[..., Desk], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    desk = desks()
+    desk.server.script(tool("shell", {"command": 'echo $$ > "$TMPDIR/pid"; setsid sleep 77 & sleep 77'}), text("Done."))
+    running = desk.agent.prepare("go", Options(), desk.person)
+    thread = threading.Thread(target=running.run_blocking)
+    thread.start()
+    until = time.monotonic() + 20
+    while not (found := [path for path in place.glob("ipyagent-*/pid") if path.is_file()]) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert found
+    assert any(sleeping())
+    desk.agent.stop()
+    thread.join(20)
+    assert not any(sleeping())
+    assert not found[0].parent.exists()
+
+
+def sleeping() -> Iterator[int]:
+    for process in psutil.process_iter(["cmdline"]):
+        if process.info["cmdline"] == ["sleep", "77"] and process.status() != psutil.STATUS_ZOMBIE:
+            yield process.pid
+
+
+OLD_KERNEL = """
+import os, struct, sys
+from pathlib import Path
+from ipyagent.sandbox import confine
+refused = {444: 38, 272: 1}  # no Landlock (ENOSYS), no new namespaces (EPERM)
+if os.uname().machine == "aarch64":
+    refused = {444: 38, 97: 1}
+code = [(0x20, 0, 0, 0)]
+for number, error in refused.items():
+    code += [(0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | error)]
+clone = 56 if os.uname().machine == "x86_64" else 220
+code += [(0x15, 0, 3, clone), (0x20, 0, 0, 16), (0x45, 0, 1, 0x7E020000), (0x06, 0, 0, 0x00050001)]
+code += [(0x06, 0, 0, 0x7FFF0000)]
+libc = confine.Libc()
+libc.prctl(38, 1, 0, 0, 0)
+confine.install(libc, b"".join(struct.pack("=HBBI", *each) for each in code), False)
+
+from ipyagent import sandbox
+from ipyagent.loop.permissions import Permissions
+from ipyagent.parts.shell.tool import shell
+from tools_workspace import ShellWorkspace
+
+place = Path(sys.argv[1])
+workspace = ShellWorkspace(place)
+workspace.limits["shell_sandbox"] = True
+for mode in ("ask", "auto", "read_only"):
+    permissions = Permissions(place / "rules.json", place, mode)
+    for command in ("ls", "rm -r x"):
+        given = shell.validate({"command": command})
+        decision = permissions.decide(shell, given, workspace, can_ask=True)
+        print(mode, command, type(decision).__name__, getattr(decision, "danger", ""), sep=" | ")
+permissions = Permissions(place / "rules.json", place, "ask")
+permissions.remember("shell(ls *)")
+print(permissions.decide(shell, shell.validate({"command": "ls -l"}), workspace, can_ask=True))
+"""
+
+
+def test_without_a_sandbox_every_command_is_asked_about_and_the_line_says_why(tmp_path: Path) -> None:
+    tests = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests), str(tests / "tools")])}
+    done = subprocess.run(
+        [sys.executable, "-c", OLD_KERNEL, str(tmp_path)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    *lines, rule = done.stdout.splitlines()
+    for line in lines:
+        mode, command, decision, danger = line.split(" | ")
+        assert decision == ("Deny" if mode == "read_only" else "Ask"), line
+        if mode != "read_only":
+            assert "no sandbox works here: the kernel has no Landlock; bubblewrap" in danger
+            assert ("it deletes files" in danger or "deletes files" in danger) is (command != "ls")
+    assert rule == "Allow(by='rule', rule='shell(ls *)', level='open')"

@@ -31,6 +31,7 @@ from ipyagent.redaction import after_cut, before_cut
 from ipyagent.tools.answers import plain, text_output
 from ipyagent.tools.danger import shell_danger
 from ipyagent.tools.schema import tool
+from ipyagent.tools.shell_effects import git_danger
 from ipyagent.tools.shell_reads import Word, command_names, only_reads, words_only_read
 
 TICK = 0.04
@@ -49,9 +50,21 @@ def _sandboxed(arguments: dict[str, Any], workspace: Workspace) -> Needed | None
     command, needs = arguments["command"], needed(arguments["needs"], workspace.root)
     if needs.level not in ("read", "project"):
         return needs
-    # no copy of a file brings back what git keeps; where changes are not seen there are no copies at all
-    seen = watches("project", workspace.root) and "git" not in command
-    return msgspec.structs.replace(needs, danger="" if seen else shell_danger(command, workspace.folder))
+    # where changes are not seen there are no copies of files
+    danger = _history_danger if watches("project", workspace.root) else shell_danger
+    return msgspec.structs.replace(needs, danger=danger(command, workspace.folder))
+
+
+def _history_danger(command: str, folder: Path) -> str:
+    """Why a command that has copies of the files it changes is asked about all the same: they do not bring back what
+    git keeps."""
+    for part in re.split(r"[;|&\n(){}]+", command):
+        words = part.split()
+        if "git" in words:
+            reason, _, _ = git_danger(words[words.index("git") + 1 :], folder)
+            if reason and not any(of_files in reason for of_files in ("files", "uncommitted", "overwrites")):
+                return reason
+    return ""
 
 
 def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:

@@ -190,6 +190,13 @@ def test_mode_auto_writes_in_the_project_and_asks_for_network_and_outside(desks:
     assert len(desk.questions) == 1
 
 
+def test_mode_auto_asks_before_what_no_copy_of_a_file_brings_back(desks: Callable[..., Desk]) -> None:
+    desk = desks(mode="auto")
+    desk.person.no = (PROJECT,)
+    desk.run("git gc")
+    assert desk.questions == [(PROJECT, "`git gc` may throw history away")]
+
+
 def test_mode_auto_asks_while_a_command_waits_to_write_what_others_obey(desks: Callable[..., Desk]) -> None:
     desk = desks(mode="auto")
     desk.person.no = ("AGENTS.md", ".envrc", "Makefile", "hooks")

@@ -51,6 +51,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.hookimpl(tryfirst=True)  # before its fixtures are made
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A repetition has kernels and servers of its own: those of its module hold what the failed test left in them."""
+    if getattr(item, "execution_count", 1) > 1:
+        assert isinstance(item, pytest.Function)
+        for made in (each for known in item._fixtureinfo.name2fixturedefs.values() for each in known):
+            if made.scope == "module":
+                made.finish(item._request)  # type: ignore[arg-type]
+
+
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Any]:
     """A kernel in which turns are scripted (`scripted.Scripted(ip, …)`), one for a file."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rooms import Room, as_json, ask_as, plain, results, room
 
-from ipyagent.journal.events import KernelStarted, SessionStarted, TurnEnded
+from ipyagent.journal.events import KernelStarted, TurnEnded
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -127,44 +127,6 @@ def test_a_tool_of_the_user_that_is_gone_after_the_restart_keeps_the_bytes(place
     assert "rate" in missing["text"]
     assert place.server is not None
     assert place.server.refused == []
-
-
-def test_a_second_kernel_goes_on_in_a_copy(place: Room) -> None:
-    place.asks("the word is heron")
-    original = place.transcripts()[-1]
-    other = place.new_kernel()
-    try:
-        told = other.run("%load_ext ipyagent\n%agent resume", allow_stdin=False).streams
-        assert "open in another kernel: continuing in a copy" in told
-        assert place.server is not None
-        place.server.script(text("in the copy"))
-        assert other.run("%%agent\nwhich word?", allow_stdin=False, timeout=30).errors == []
-        assert "the word is heron" in as_json(place.sent())
-        assert place.transcripts()[-1] != original
-        started = place.events()[0]
-        assert isinstance(started, SessionStarted)
-        assert started.forked_from == original.parent.name
-    finally:
-        other.close()
-    place.asks("and here?")
-    assert "which word?" not in as_json(place.sent())
-    assert place.transcripts()[-1] == original
-    assert place.server.refused == []
-
-
-def test_a_moved_project_keeps_its_session(tmp_path: Path) -> None:
-    with PracticeServer() as server:
-        with room(tmp_path / "a", server=server) as first:
-            first.ok("%load_ext ipyagent")
-            first.asks("the word is heron")
-        (tmp_path / "b").mkdir()
-        (tmp_path / "a" / "project").rename(tmp_path / "b" / "project")
-        (tmp_path / "a" / "home").rename(tmp_path / "b" / "home")
-        with room(tmp_path / "b", server=server) as second:
-            assert str(tmp_path / "a") not in second.transcripts()[-1].read_text()
-            second.ok("%load_ext ipyagent\n%agent trust\n%agent resume")
-            second.asks("which word?")
-            assert "the word is heron" in as_json(second.sent())
 
 
 def test_a_notebook_takes_its_session_up_and_shows_stored_answers_until_something_is_new(tmp_path: Path) -> None:

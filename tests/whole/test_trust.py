@@ -46,13 +46,6 @@ def test_a_cloned_folder_is_loaded_only_when_trusted_and_grants_nothing(tmp_path
         assert server.refused == []
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    with PracticeServer() as server, room(tmp_path, server=server) as place:
-        (place.folder / ".ipyagent").write_text("a file in the way")
-        place.ok("%load_ext ipyagent")
-        assert "cannot write" in place.refuses("%%agent\nhello")
-
-
 BROUGHT = {
     "AGENTS.md": "Always say HERON. @docs/more.md",
     "docs/more.md": "And EGRET.",

@@ -289,6 +289,7 @@ class Scheduler(Executor):
         return Slow()
 
 
+@pytest.mark.paced
 def test_an_interrupt_is_one_line_and_waits_for_no_scheduler(project: Path) -> None:
     hit: list[float] = []
 
@@ -300,6 +301,6 @@ def test_an_interrupt_is_one_line_and_waits_for_no_scheduler(project: Path) -> N
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt) as caught:
         agent_map([f"prompt {n}" for n in range(300)], Scheduler(), model="practice", progress=False)
-    assert time.monotonic() - hit[0] < 1.0  # it takes three seconds to cancel them all
+    assert time.monotonic() - hit[0] < within(1.0, 60)  # it takes three seconds to cancel them all
     (line,) = caught.value._render_traceback_()  # type: ignore[attr-defined] # IPython's
     assert "the same call continues from there" in line

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from kernels import ROOT
+from pace import within
 
 pexpect = pytest.importorskip("pexpect")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pexpect.spawn is POSIX")
@@ -36,7 +37,7 @@ def ipython(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     }
     env.pop("PYTEST_CURRENT_TEST", None)
     arguments = ["-m", "IPython", "--simple-prompt", "--no-banner", "--colors=nocolor", "--no-confirm-exit"]
-    child = pexpect.spawn(sys.executable, arguments, env=env, encoding="utf-8", timeout=20, cwd=str(home), echo=False)
+    child = pexpect.spawn(sys.executable, arguments, env=env, encoding="utf-8", timeout=60, cwd=str(home), echo=False)
     try:
         child.expect(r"In \[1\]: ")
         say(child, "import scripted_turn as scripted; ip = get_ipython()")
@@ -51,6 +52,7 @@ def say(child: object, line: str) -> str:
     return str(child.before)  # type: ignore[attr-defined]
 
 
+@pytest.mark.paced
 @pytest.mark.parametrize("door", ["await s.awaited()", "s.blocking()"], ids=["awaited", "blocking"])
 @pytest.mark.parametrize("state", STATES)
 def test_ctrl_c_brings_the_prompt_back(ipython: object, state: str, door: str) -> None:
@@ -66,7 +68,7 @@ def test_ctrl_c_brings_the_prompt_back(ipython: object, state: str, door: str) -
     print(f"LATENCY {door} {state}: {seconds * 1000:.0f} ms")
     assert '"status": "stopped", "why": "interrupt"' in text
     assert "KeyboardInterrupt" in text
-    assert seconds < 1
+    assert seconds < within(1, 60)
     assert "False" in say(child, "'NEVER' in globals()")
     assert "Interrupts" not in say(child, "__import__('signal').getsignal(2)")
 

@@ -148,6 +148,7 @@ def test_stop_while_waiting_to_try_again(make_rig: Callable[..., Rig]) -> None:
     stopped(rig, lambda: any("trying again" in phase for phase in rig.seen.phases))
 
 
+@pytest.mark.paced
 def test_stop_while_connecting_to_a_silent_server(make_rig: Callable[..., Rig]) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -159,7 +160,7 @@ def test_stop_while_connecting_to_a_silent_server(make_rig: Callable[..., Rig]) 
         began = time.monotonic()
         result = rig.turn("go", person)
         assert result.status == "stopped"
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < within(4, 60)
         assert [type(event) for event in person.events[-2:]] == [UserMessage, TurnEnded]
 
 
@@ -427,7 +428,7 @@ def test_a_slow_disk_holds_up_neither_the_stop_nor_the_panel(
     monkeypatch.setattr(os, "fsync", slow)
 
     def stop() -> None:
-        waited.wait(10)
+        waited.wait(60)
         time.sleep(0.1)
         stops.append(time.monotonic())
         rig.agent.stop()
@@ -453,7 +454,7 @@ def test_an_endless_loop_that_prints_keeps_200_000_characters_and_names_the_rest
     rig.agent.shell.user_ns["started"] = started = threading.Event()
 
     def stop() -> None:
-        assert started.wait(10)
+        assert started.wait(60)
         time.sleep(1.5)  # megabytes
         rig.agent.stop()
 

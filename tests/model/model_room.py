@@ -70,7 +70,7 @@ def odd_server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(60)
 
 
 def page(kind: str, body: bytes, status: int = 200) -> Callable[[BaseHTTPRequestHandler], None]:

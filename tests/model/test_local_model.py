@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from kernels import ROOT
+from pace import within
 
 from ipyagent.agent import Agent
 from ipyagent.config import IPyAgent
@@ -99,6 +100,7 @@ def test_a_streamed_turn_comes_in_pieces(make: Any) -> None:
     assert isinstance(events[-1], TurnEnded)
 
 
+@pytest.mark.paced
 def test_a_stopped_turn_stops_the_server_too_and_the_next_works(make: Any) -> None:
     agent = make(max_output=1500)
     said: list[float] = []
@@ -117,7 +119,7 @@ def test_a_stopped_turn_stops_the_server_too_and_the_next_works(make: Any) -> No
     result = agent.run_sync("Count to one thousand.")
     stopper.join()
     assert result.status == "stopped"
-    assert time.monotonic() - said[0] < 3
+    assert time.monotonic() - said[0] < within(3, 60)
     agent.settings.max_output = 5
     began = time.monotonic()
     assert agent.run_sync("Hello.").status in ("finished", "limit")

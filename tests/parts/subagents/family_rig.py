@@ -157,7 +157,7 @@ class FamilyRig:
         async def look() -> list[str]:
             return [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
-        return self.agent._thread.start(look).result(timeout=5)
+        return self.agent._thread.start(look).result(timeout=60)
 
 
 class Relay:

@@ -16,7 +16,6 @@ from ipyagent.journal.blocks import (
     PICTURES,
     REMOVED,
     THINKING,
-    Position,
     Rewritten,
     answered_in,
     appended_after,
@@ -186,13 +185,6 @@ class MessageList:
                 for place, block in enumerate(self.messages[at]["content"]):
                     if block["type"] == "text" and block["text"].startswith(CONTEXT):
                         yield at, place
-
-    def last_user_end(self, before: int) -> Position | None:
-        """The end of the last user message before message `before`: where a prompt ended."""
-        for index in range(min(before, len(self.messages)) - 1, -1, -1):
-            if self.messages[index]["role"] == "user":
-                return index, len(self.messages[index]["content"]) - 1
-        return None
 
     # -------------------------------------------------------------- appending
 

@@ -116,7 +116,6 @@ _ON_ITS_WAY = 0.05
 """Seconds that a cancellation may take from another thread, many switches of the interpreter's lock."""
 _DEAF = 3.0
 """Seconds of interrupts after which code that still runs is said not to hear them: compiled code, mostly."""
-_DEAF_LINE = "\n(interrupted but still running: it does not react to interrupts; restart the kernel to end it)\n"
 _BATCH = 0.04
 """Seconds between pieces of live output."""
 

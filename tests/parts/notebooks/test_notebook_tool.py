@@ -14,8 +14,8 @@ from typing import Any
 import nbformat
 import psutil
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
 import tools_workspace
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
 from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure

@@ -32,7 +32,7 @@ except EOFError:
 @pytest.mark.skipif(os.name == "nt", reason="a terminal of another kind")
 def test_an_interrupt_that_comes_before_the_wait_ends_it() -> None:
     child = pexpect.spawn(
-        sys.executable, ["-c", UNSEEN], env={**os.environ, "PYTHONPATH": str(ROOT)}, encoding="utf-8", timeout=10,
+        sys.executable, ["-c", UNSEEN], env={**os.environ, "PYTHONPATH": str(ROOT)}, encoding="utf-8", timeout=60,
         echo=False,
     )  # fmt: skip
     try:

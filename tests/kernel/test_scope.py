@@ -87,7 +87,7 @@ def test_another_thread_finds_the_users_names_while_a_scope_is_in_use(shell: Any
     scope, inside, found, go = IsolatedNamespace(shell), threading.Event(), [], threading.Event()
 
     def look() -> None:
-        inside.wait(5)
+        inside.wait(60)
         found.append(users_namespace(shell))
         LiveObjects().install(shell)
         go.set()
@@ -96,10 +96,10 @@ def test_another_thread_finds_the_users_names_while_a_scope_is_in_use(shell: Any
     thread.start()
     with scope:
         inside.set()
-        assert go.wait(5)
+        assert go.wait(60)
         assert shell.user_ns is scope.namespace
         assert IsolatedNamespace(shell).users is users
-    thread.join(5)
+    thread.join(60)
     assert found[0] is users
     assert NAME in users
     assert NAME not in scope.namespace

@@ -50,7 +50,7 @@ def test_a_task_sees_the_callers_context(agent: AgentLoop) -> None:
         variable.set("theirs")
         return before, threading.current_thread().name
 
-    assert agent.start(turn).result(5) == ("mine", "test-agent")
+    assert agent.start(turn).result(60) == ("mine", "test-agent")
     assert variable.get() == "mine"
 
 
@@ -67,11 +67,11 @@ def test_a_cancelled_task_closes_in_peace_and_its_value_is_kept(agent: AgentLoop
         return "slept"
 
     future = agent.start(turn)
-    assert begun.wait(5)
+    assert begun.wait(60)
     for _ in range(5):
         agent.cancel(future)
         time.sleep(0.02)
-    assert future.result(5) == "closed"
+    assert future.result(60) == "closed"
     agent.cancel(future)
 
 
@@ -86,7 +86,7 @@ def test_a_task_cancelled_before_it_begins_still_tells_how_it_ended(agent: Agent
     agent.loop.call_soon_threadsafe(time.sleep, 0.1)
     future = agent.start(turn)
     agent.cancel(future)
-    assert future.result(5) == "told"
+    assert future.result(60) == "told"
 
 
 def test_an_exception_is_the_futures(agent: AgentLoop) -> None:
@@ -94,7 +94,7 @@ def test_an_exception_is_the_futures(agent: AgentLoop) -> None:
         raise ValueError("turn")
 
     with pytest.raises(ValueError, match="turn"):
-        agent.start(turn).result(5)
+        agent.start(turn).result(60)
 
 
 @pytest.mark.paced
@@ -129,11 +129,11 @@ def test_sys_exit_in_a_task_ends_neither_the_loop_nor_the_caller(agent: AgentLoo
         return "saw it"
 
     other = agent.start(patient)
-    waiting.wait(5)
+    waiting.wait(60)
     with pytest.raises(AgentError, match=r"sys\.exit"):
-        agent.start(leaves).result(5)
-    assert agent.start(leaves_a_task_behind).result(5) == "saw it"
-    assert other.result(5) == "went on"
+        agent.start(leaves).result(60)
+    assert agent.start(leaves_a_task_behind).result(60) == "saw it"
+    assert other.result(60) == "went on"
 
 
 @pytest.mark.timeout(30)

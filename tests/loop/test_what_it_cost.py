@@ -105,7 +105,7 @@ def test_a_price_by_the_length_of_the_prompt_is_that_of_each_response(room: Note
     room.turn(agent, "weigh " + words(1, 45_000), text("done"))
     room.replies = [calls([("variables", {})]), text("fine")]
     order = ForkOrder(purpose="test", directive="<aside>x</aside>", permit=lambda name, given: "no", max_turns=3)
-    agent._thread.start(lambda: run_fork(agent.session, order)).result(10)
+    agent._thread.start(lambda: run_fork(agent.session, order)).result(60)
     [ended] = room.events(agent, ForkEnded)
     assert ended.requests == 2
     assert ended.usage.prompt > 100_000, "the limit from which a token costs five times as much"

@@ -115,7 +115,7 @@ class Agent:
         )
         self.sessions.notebook = notebook
         self._work = TurnRunner(self.bench, self.notices.append)
-        self._lookout = self.bench.observer
+        self._observer = self.bench.observer
         self.compaction = CompactCommand(
             self.bench, self.sessions, self.connections, self.occupied, self.tools_now, self.state_of
         )
@@ -214,7 +214,7 @@ class Agent:
         in this one holds up nobody."""
         self._outlived = None
         self._work.forget()
-        self._lookout.forget()
+        self._observer.forget()
 
     def close(self) -> None:
         """Let go of the session, the models and the agent thread."""
@@ -254,7 +254,7 @@ class Agent:
         session = self.sessions.ensure(cell)
         self._tell_trust()
         self.marks.notebook = self.sessions.notebook
-        inputs = self._lookout.inputs()
+        inputs = self._observer.inputs()
         hidden = self.marks.hidden_inputs(inputs)
         mentions += find(
             text, self.marks.shown(self.shell.user_ns), self.folder, inputs, hidden, self.marks.failure_of
@@ -265,7 +265,7 @@ class Agent:
             self.notices.append(f"{', '.join(missing[:3])} was not found; sent as plain text")
         notebook = self.sessions.notebook
         told = None if options.fresh else standing(session.view.messages)
-        seen = self._lookout.look(self.project.relative(notebook) if notebook is not None else "", told)
+        seen = self._observer.look(self.project.relative(notebook) if notebook is not None else "", told)
         tools = self.toolbox.now(None if options.fresh else session)
         taken: dict[str, Any] = {}
         request = ""
@@ -276,7 +276,7 @@ class Agent:
         asked = PreparedRequest(clean(text), cell, seen, mentions, tools, options, taken, request,
                       clean(own) if own is not None else None)  # fmt: skip
         if not options.aside:  # what is said aside, the conversation does not know
-            self._lookout.pass_by()
+            self._observer.pass_by()
 
         async def work(main: MainThreadExecutor) -> TurnResult:
             own = self.sessions.aside(with_history=options.fork) if options.aside else session

@@ -79,32 +79,32 @@ class NotesLayer:
         before = read_notes(path)
         old = _template(now).found_in(before or "")
         above = old.found_in(_standing(block for _, block, _ in placed))
-        desk = NotesToolPolicy(old, _spellings(path), section_tokens=_limit(now, "notes_section_tokens"), above=above)
+        policy = NotesToolPolicy(old, _spellings(path), section_tokens=_limit(now, "notes_section_tokens"), above=above)
         upto = max(source for _, _, source in placed)
         forked = await now.fork(
             ForkOrder(
                 purpose="notes",
-                directive=_directive(now, desk, path),
+                directive=_directive(now, policy, path),
                 max_turns=FORK_TURNS,
                 max_tokens=FORK_TOKENS,
-                permit=desk.permit,
-                answer=desk.answer,
-                enough=desk.enough,
+                permit=policy.permit,
+                answer=policy.answer,
+                enough=policy.enough,
             )
         )
-        if desk.notes.empty or (not desk.edits and forked.status != "finished"):
+        if policy.notes.empty or (not policy.edits and forked.status != "finished"):
             raise AgentError(f"the notes were not written, a later turn tries again: {forked.message or forked.status}")
-        if desk.notes == old:  # they cover what they covered before, and no more
+        if policy.notes == old:  # they cover what they covered before, and no more
             return (LayerDecision(layer=self.name, words=NOTHING_NEW),)
         if read_notes(path) != before:
             raise AgentError(f"{path.name} was changed by another program and left as it is; a later turn tries again")
-        kept = desk.notes.limited(_limit(now, "notes_section_tokens"), _limit(now, "notes_tokens"))
+        kept = policy.notes.limited(_limit(now, "notes_section_tokens"), _limit(now, "notes_tokens"))
         written = now.redact(str(kept))
         try:
             write_atomically(path, written.encode("utf-8", "replace"))
         except OSError as problem:
             raise AgentError(f"cannot write {path} ({problem.strerror or problem}): free some space") from None
-        return (NotesWritten(upto=upto, tokens=estimate_text(written), calls=desk.edits),)
+        return (NotesWritten(upto=upto, tokens=estimate_text(written), calls=policy.edits),)
 
     # ------------------------------------------------------------------ compacting
 
@@ -211,17 +211,17 @@ def _due(now: LayerContext, placed: Placed, since: int) -> bool:
 # ---------------------------------------------------------------------- what the fork is told
 
 
-def _directive(now: LayerContext, desk: NotesToolPolicy, path: Path) -> str:
+def _directive(now: LayerContext, policy: NotesToolPolicy, path: Path) -> str:
     """The prompt with its values, in an element that names the file."""
     limit, total = _limit(now, "notes_section_tokens"), _limit(now, "notes_tokens")
-    full = [f'"{name}" ({size:,} of {limit:,} tokens)' for name, size in desk.notes.full(limit)]
+    full = [f'"{name}" ({size:,} of {limit:,} tokens)' for name, size in policy.notes.full(limit)]
     long = f"- Full or nearly so, shorten these first: {', '.join(full)}." if full else ""
-    size = estimate_text(str(desk.notes))
+    size = estimate_text(str(policy.notes))
     if size > total:
         long += f"\n- All notes together are {size:,} tokens, over the {total:,} allowed: shorten them."
     values = {
         "path": _spellings(path)[0],
-        "notes": (f"{ABOVE}\n\n" if STANDS.partition(":")[0] in (shown := desk.shown) else "") + shown.strip(),
+        "notes": (f"{ABOVE}\n\n" if STANDS.partition(":")[0] in (shown := policy.shown) else "") + shown.strip(),
         "section_tokens": f"{limit:,}",
         "tokens": f"{total:,}",
         "long": long,

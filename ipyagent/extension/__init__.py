@@ -139,7 +139,7 @@ class Extension:
         self._warm_up = WarmUp()
         self._runs = Runs(shell)
         self._front: tuple[tuple[str, str], Frontend] | None = None
-        self.door: ButtonBridge | None = None
+        self.buttons: ButtonBridge | None = None
         self.board: Any = None
         self.inserting: Any = None
 

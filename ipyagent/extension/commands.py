@@ -399,7 +399,7 @@ def run_steps(extension: Extension, line: str) -> str | None:
     them. Raises as `Agent.compact`."""
     from ipyagent.assembly.compacting import parse_compact
     from ipyagent.extension.compaction_panel import StepPanel
-    from ipyagent.extension.work_cells import door_of
+    from ipyagent.extension.work_cells import buttons_of
 
     wanted, shell = parse_compact(line), extension.shell
     captured = type(shell.display_pub).__name__ == "CapturingDisplayPublisher"  # %%capture
@@ -408,7 +408,7 @@ def run_steps(extension: Extension, line: str) -> str | None:
         return None
     agent = extension.agent_now
     panel = StepPanel(
-        agent.compaction.step, lambda: agent.compact("--undo"), door_of(extension), loop.add_callback
+        agent.compaction.step, lambda: agent.compact("--undo"), buttons_of(extension), loop.add_callback
     )
     panel.open(agent.compaction.step(dry=wanted.dry_run))
     return ""

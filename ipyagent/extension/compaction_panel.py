@@ -1,7 +1,7 @@
 """A compaction that is stepped in a live notebook: the steps so far, and buttons for the next and back.
 
 The static form reads without a kernel and names the commands; where the kernel lives the buttons stand in their
-place (`ui.door`). A press is done on the kernel's main thread, when no cell holds it.
+place (`ui.buttons`). A press is done on the kernel's main thread, when no cell holds it.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class StepPanel:
         self,
         take: Callable[[], LayerStepResult],
         undo: Callable[[], str],
-        door: ButtonBridge,
+        buttons: ButtonBridge,
         post: Callable[[Callable[[], None]], Any],
     ) -> None:
         self._take = take
         self._undo = undo
         self._post = post
-        self._door = door
+        self._bridge = buttons
         self._display = "ipyagent-steps-" + uuid.uuid4().hex
         self._shown: list[LayerStepResult] = []
         self._said = ""
-        self._doors: tuple[str, str] | None = None
+        self._marks: tuple[str, str] | None = None
 
     def __repr__(self) -> str:
         return f"<StepPanel {len(self._shown)} steps>"
@@ -58,7 +58,8 @@ class StepPanel:
         from IPython.display import display
 
         self._shown.append(first)
-        self._doors = self._door.button(lambda: self._ask(self.next)), self._door.button(lambda: self._ask(self.back))
+        button = self._bridge.button
+        self._marks = button(lambda: self._ask(self.next)), button(lambda: self._ask(self.back))
         display(self.bundle(), display_id=self._display, raw=True)  # type: ignore[no-untyped-call] # no types
 
     def next(self) -> None:
@@ -110,13 +111,13 @@ class StepPanel:
         return _FRAME + "".join(parts) + self._buttons() + "</div>"
 
     def _buttons(self) -> str:
-        if self._doors is None:
+        if self._marks is None:
             return ""
         last = not self._said and bool(self._shown) and _is_last(self._shown[-1])
         return (
             '<div style="margin-top:4px">'
-            + ("" if last else _button(self._doors[0], "Next step", "%compact --step", "The next layer acts"))
-            + _button(self._doors[1], "Undo", "%compact --undo", "Undo the newest step")
+            + ("" if last else _button(self._marks[0], "Next step", "%compact --step", "The next layer acts"))
+            + _button(self._marks[1], "Undo", "%compact --undo", "Undo the newest step")
             + "</div>"
         )
 

@@ -96,7 +96,7 @@ def _board_class() -> Any:
 
 
 class Dashboard:
-    """`route` as in `ui.door`: has clicks delivered while a cell blocks."""
+    """`route` as in `ui.buttons`: has clicks delivered while a cell blocks."""
 
     def __init__(self, agent: Agent, shell: Any, route: Any = None) -> None:
         self.agent = self._agent = agent

@@ -57,7 +57,7 @@ def surface_of(
 
 
 def _panel(extension: Extension, cell: str, recording: Recording | None) -> Surface:
-    from ipyagent.extension.work_cells import as_cells, door_of
+    from ipyagent.extension.work_cells import as_cells, buttons_of
     from ipyagent.parts.memory import MemoryPart
     from ipyagent.parts.memory.browsing import MemoryUndo
     from ipyagent.ui.panel import PanelSurface
@@ -67,8 +67,8 @@ def _panel(extension: Extension, cell: str, recording: Recording | None) -> Surf
     return PanelSurface(
         agent.stop,
         lambda comm, click: route_clicks(kernel, comm, click),
-        deeds=MemoryUndo(part.memories, lambda: agent.session) if part is not None else None,
-        door=door_of(extension),
+        undo_actions=MemoryUndo(part.memories, lambda: agent.session) if part is not None else None,
+        buttons=buttons_of(extension),
         as_cells=as_cells(extension, cell),
         read_line=agent.ask_line,
         recording=recording,

@@ -63,26 +63,26 @@ def as_cells(extension: Extension, below: str) -> AsCells:
         session = extension.agent_now.session
         return work_cells(events, session=session.journal.session if session is not None else "", request=False)
 
-    return AsCells(_inserting(extension), door_of(extension), made, below)
+    return AsCells(_inserting(extension), buttons_of(extension), made, below)
 
 
-def door_of(extension: Extension) -> ButtonBridge:
-    """The kernel's one door, made with its first button."""
+def buttons_of(extension: Extension) -> ButtonBridge:
+    """The kernel's one buttons, made with its first button."""
     from ipyagent.kernel.frontend import route_clicks
     from ipyagent.ui.buttons import ButtonBridge
 
-    if extension.door is None:
+    if extension.buttons is None:
         kernel = extension.shell.kernel
-        extension.door = ButtonBridge(lambda comm, click: route_clicks(kernel, comm, click))
-    return extension.door
+        extension.buttons = ButtonBridge(lambda comm, click: route_clicks(kernel, comm, click))
+    return extension.buttons
 
 
 def _inserting(extension: Extension) -> Any:
     from ipyagent.ui.buttons import Inserting
 
-    door = door_of(extension)
+    buttons = buttons_of(extension)
     if extension.inserting is None:
-        extension.inserting = Inserting(door)
+        extension.inserting = Inserting(buttons)
     return extension.inserting
 
 

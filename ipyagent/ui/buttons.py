@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import Event, LayerFailed, MemorySaved
 from ipyagent.ui.items import SavedItem
-from ipyagent.ui.memory_chips import Deed, deeds_of
+from ipyagent.ui.look import MemoryAction
+from ipyagent.ui.memory_chips import actions_of
 from ipyagent.ui.transcript import fold
 
 # ---- Buttons in static output that work while their kernel lives. Static HTML cannot ring in a kernel. One widget
@@ -107,59 +108,59 @@ class UndoActions(Protocol):
 
 
 class UndoController:
-    """The deeds of one turn. `events` gives what the turn consists of by now, `done` takes the event of each
-    deed on the agent's loop."""
+    """What can be undone of one turn. `events` gives what the turn consists of by now, `done` takes the event of each
+    action on the agent's loop."""
 
     def __init__(
         self,
-        deeds: UndoActions,
-        door: ButtonBridge | None,
+        undo_actions: UndoActions,
+        buttons: ButtonBridge | None,
         events: Callable[[], Iterable[Event]],
         done: Callable[[Event], None],
     ) -> None:
-        self._deeds = deeds
-        self._door = door
+        self._undo_actions = undo_actions
+        self._buttons = buttons
         self._events = events
         self._done = done
-        self._doors: dict[Deed, str] = {}
-        self._tasks: dict[Deed, asyncio.Task[None]] = {}
+        self._marks: dict[MemoryAction, str] = {}
+        self._tasks: dict[MemoryAction, asyncio.Task[None]] = {}
 
     def __repr__(self) -> str:
         return f"<UndoController {len(self._tasks)} done>"
 
-    def doors(self, loop: asyncio.AbstractEventLoop | None) -> dict[Deed, str]:
+    def marks(self, loop: asyncio.AbstractEventLoop | None) -> dict[MemoryAction, str]:
         """The marks of the buttons that the turn's static form has."""
-        if self._door is None or loop is None:
+        if self._buttons is None or loop is None:
             return {}
-        for deed in deeds_of(fold(self._events())):
-            if deed not in self._doors:
-                self._doors[deed] = self._door.button(lambda deed=deed: self.ask(deed, loop))  # type: ignore[misc]
-        return dict(self._doors)
+        for action in actions_of(fold(self._events())):
+            if action not in self._marks:
+                self._marks[action] = self._buttons.button(lambda action=action: self.ask(action, loop))  # type: ignore[misc]
+        return dict(self._marks)
 
-    def ask(self, deed: Deed, loop: asyncio.AbstractEventLoop | None) -> None:
+    def ask(self, action: MemoryAction, loop: asyncio.AbstractEventLoop | None) -> None:
         """A button was pressed, on any thread, perhaps twice."""
         if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._begin, deed)
+            loop.call_soon_threadsafe(self._begin, action)
 
-    def _begin(self, deed: Deed) -> None:
-        if deed not in self._tasks:
-            self._tasks[deed] = asyncio.get_running_loop().create_task(self._work(deed))
+    def _begin(self, action: MemoryAction) -> None:
+        if action not in self._tasks:
+            self._tasks[action] = asyncio.get_running_loop().create_task(self._work(action))
 
-    async def _work(self, deed: Deed) -> None:
-        kind, of = deed
+    async def _work(self, action: MemoryAction) -> None:
+        kind, of = action
         items = fold(self._events())
-        if deed not in deeds_of(items):
+        if action not in actions_of(items):
             return  # not of this turn, or done already
         saved = next((item.saved for item in items if isinstance(item, SavedItem) and item.key == of), None)
         try:
             if kind == "dismiss":
-                event = await asyncio.to_thread(self._deeds.dismiss, of)
+                event = await asyncio.to_thread(self._undo_actions.dismiss, of)
             elif saved is not None:
-                event = await asyncio.to_thread(self._deeds.undo, saved)
+                event = await asyncio.to_thread(self._undo_actions.undo, saved)
             else:
                 return
         except (AgentError, OSError) as problem:
-            del self._tasks[deed]  # it may be tried again
+            del self._tasks[action]  # it may be tried again
             event = LayerFailed(layer="memory", why=f"not undone: {' '.join(str(problem).split())[:300]}")
         self._done(event)
 
@@ -181,13 +182,13 @@ class _Offer(NamedTuple):
 
 
 class Inserting:
-    """The cells that one kernel puts into its notebook, through the door's widget."""
+    """The cells that one kernel puts into its notebook, through the buttons' widget."""
 
-    def __init__(self, door: ButtonBridge) -> None:
-        self._door = door
+    def __init__(self, buttons: ButtonBridge) -> None:
+        self._buttons = buttons
         self._offers: dict[str, _Offer] = {}
         self._lock = threading.Lock()  # messages come on several threads, some twice
-        door.listen(self._hear)
+        buttons.listen(self._hear)
 
     def __repr__(self) -> str:
         return f"<Inserting {len(self._offers)} offers>"
@@ -201,14 +202,14 @@ class Inserting:
             now = time.monotonic()
             self._offers = {name: offer for name, offer in self._offers.items() if now - offer.at < OPEN}
             self._offers[token] = _Offer(sent, below, told, now)
-        self._door.send({"offer": token, "below": below})
+        self._buttons.send({"offer": token, "below": below})
 
     def _hear(self, content: dict[str, Any]) -> None:
         if content.get("ready"):
             with self._lock:
                 open_ = [item for item in self._offers.items() if time.monotonic() - item[1].at < OPEN]
             for token, offer in open_:
-                self._door.send({"offer": token, "below": offer.below})
+                self._buttons.send({"offer": token, "below": offer.below})
         elif content.get("unable"):
             with self._lock:
                 found = self._offers.get(str(content["unable"]))
@@ -218,7 +219,7 @@ class Inserting:
             with self._lock:
                 found = self._offers.pop(str(content["claim"]), None)
             if found is not None:  # else another page has them, or this message came before
-                self._door.send({"insert": found.cells, "below": found.below, "page": content.get("page")})
+                self._buttons.send({"insert": found.cells, "below": found.below, "page": content.get("page")})
                 found.told(len(found.cells))
 
 
@@ -226,10 +227,10 @@ class AsCells:
     """The button below one turn. `cells` makes the cells of its events, `below` is the turn's own cell."""
 
     def __init__(
-        self, inserting: Inserting, door: ButtonBridge, cells: Callable[[Sequence[Event]], Cells], below: str
+        self, inserting: Inserting, buttons: ButtonBridge, cells: Callable[[Sequence[Event]], Cells], below: str
     ) -> None:
         self._inserting = inserting
-        self._door = door
+        self._buttons = buttons
         self._cells = cells
         self._below = below
         self._button = ""
@@ -241,7 +242,7 @@ class AsCells:
         """The button's mark; "" when the turn left nothing to insert, or nobody knows where."""
         kept = tuple(events)
         if not self._button and self._below and self._cells(kept):
-            self._button = self._door.button(
+            self._button = self._buttons.button(
                 lambda: self._inserting.offer(self._cells(kept), self._below, lambda count: None)
             )
         return self._button

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from ipyagent.ui import markdown
 
 HERE = Path(__file__).parent
-Deed: TypeAlias = tuple[Literal["dismiss", "undo"], str]
+MemoryAction: TypeAlias = tuple[Literal["dismiss", "undo"], str]
 """What a button beside a memory does, and with which."""
 
 DIM = "var(--jp-ui-font-color2,currentColor)"
@@ -84,14 +84,14 @@ def layer_colour(kind: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Theme:
     """`static`: with inline styles, without anything that needs the kernel. `output_chars` bounds
-    the output and each input of one call, in characters. `doors`: the marks of static buttons that a
+    the output and each input of one call, in characters. `marks`: the marks of static buttons that a
     page with our script brings to life. `cell`: in the cell that ran, where pictures of code stand by themselves."""
 
     static: bool = False
     cell: bool = False
     output_chars: int = 20_000
     pictures: bool = True
-    doors: Mapping[Deed, str] = field(default_factory=dict)
+    marks: Mapping[MemoryAction, str] = field(default_factory=dict)
 
     def kind(self, *names: str) -> str:
         """The class attribute, and in static form the style that belongs to it."""

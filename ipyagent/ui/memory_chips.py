@@ -6,15 +6,10 @@ without our script show nothing of it; beside it stands the command that does th
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 from ipyagent.escape import escape, line
 from ipyagent.journal.events import MemoryDismissed, MemorySaved, Recalled
 from ipyagent.ui.items import Item, MemoriesItem, SavedItem
-from ipyagent.ui.look import Theme
-
-Deed: TypeAlias = tuple[Literal["dismiss", "undo"], str]
-"""What a button does: click a path away, or undo the item of that key."""
+from ipyagent.ui.look import MemoryAction, Theme
 
 
 def saved_line(saved: MemorySaved) -> str:
@@ -114,21 +109,21 @@ def _recalled_chip(memory: Recalled, item: MemoriesItem, look: Theme) -> str:
     return f'<span {look.kind("ia-chip")} title="{why}">{name} <small>{age}</small>{button}</span> '
 
 
-def _button(deed: Deed, sign: str, label: str, look: Theme) -> str:
+def _button(action: MemoryAction, sign: str, label: str, look: Theme) -> str:
     if not look.static:
         return (
-            f'<button type="button" class="ia-small" data-act="{deed[0]}" data-of="{escape(deed[1])}" '
+            f'<button type="button" class="ia-small" data-act="{action[0]}" data-of="{escape(action[1])}" '
             f'aria-label="{label}" title="{label}">{sign}</button>'
         )
-    door = look.doors.get(deed)
-    if door is None:
+    mark = look.marks.get(action)
+    if mark is None:
         return ""
-    return f'<button type="button" hidden data-ipyagent-door="{door}" data-sign="{sign}" aria-label="{label}"></button>'
+    return f'<button type="button" hidden data-ipyagent-door="{mark}" data-sign="{sign}" aria-label="{label}"></button>'
 
 
-def deeds_of(items: tuple[Item, ...]) -> list[Deed]:
+def actions_of(items: tuple[Item, ...]) -> list[MemoryAction]:
     """What can still be taken back, in the order of its appearance."""
-    found: list[Deed] = []
+    found: list[MemoryAction] = []
     for item in items:
         if isinstance(item, SavedItem) and not item.undone:
             found.append(("undo", item.key))

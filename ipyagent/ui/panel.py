@@ -86,8 +86,8 @@ class _Part:
 
 
 class PanelSurface:
-    """`on_stop` is called on any thread, once, when Stop is pressed. `deeds` do what memory chips ask for,
-    `door` keeps their buttons alive when the turn is over, `as_cells` is the button that puts its code into cells,
+    """`on_stop` is called on any thread, once, when Stop is pressed. `undo_actions` do what memory chips ask for,
+    `buttons` keeps their buttons alive when the turn is over, `as_cells` is the button that puts its code into cells,
     `read_line` asks where no page shows the panel, `recording` is what is replayed here (None: the turn is new)."""
 
     can_ask = True
@@ -98,8 +98,8 @@ class PanelSurface:
         on_stop: Callable[[], None],
         route: Route | None = None,
         *,
-        deeds: UndoActions | None = None,
-        door: ButtonBridge | None = None,
+        undo_actions: UndoActions | None = None,
+        buttons: ButtonBridge | None = None,
         as_cells: AsCells | None = None,
         read_line: ReadLine | None = None,
         recording: Recording | None = None,
@@ -117,7 +117,9 @@ class PanelSurface:
         self._open: dict[tuple[str, str], asyncio.Future[PermissionAnswer]] = {}
         self._stopped = False
         self._closed = False
-        self._take_back = UndoController(deeds, door, lambda: self._events, self._taken) if deeds is not None else None
+        self._take_back: UndoController | None = None
+        if undo_actions is not None:
+            self._take_back = UndoController(undo_actions, buttons, lambda: self._events, self._taken)
         self._as_cells = as_cells
         self._read_line = read_line
         self._recording = recording
@@ -185,9 +187,9 @@ class PanelSurface:
         from IPython.display import update_display
 
         with self._settling:  # the newest is the last to be sent
-            doors = self._take_back.doors(self._loop) if self._take_back is not None else {}
+            marks = self._take_back.marks(self._loop) if self._take_back is not None else {}
             cells = self._as_cells.button(self._events) if self._as_cells is not None else ""
-            bundles = static_sections(list(self._events), self._last, len(self._parts), doors, cells)
+            bundles = static_sections(list(self._events), self._last, len(self._parts), marks, cells)
             recorded = recording_of(self._recording.events if self._recording is not None else self._events)
             for part, bundle in zip(self._parts, bundles, strict=True):
                 if part.settled.get("settle") == bundle:

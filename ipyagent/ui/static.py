@@ -40,8 +40,8 @@ from ipyagent.ui.items import (
     ToolItem,
     heading,
 )
-from ipyagent.ui.look import Theme
-from ipyagent.ui.memory_chips import Deed, recalled_lines, saved_text
+from ipyagent.ui.look import MemoryAction, Theme
+from ipyagent.ui.memory_chips import recalled_lines, saved_text
 from ipyagent.ui.meter import dollars, duration, meter
 from ipyagent.ui.segments import cut, item_html, printed
 from ipyagent.ui.transcript import TurnTranscript
@@ -71,11 +71,11 @@ def static_sections(
     events: Iterable[Event],
     status: TurnStatus | None,
     count: int,
-    doors: Mapping[Deed, str] | None = None,
+    marks: Mapping[MemoryAction, str] | None = None,
     cells: str = "",
 ) -> list[dict[str, str]]:
     """The turn as it stays in the cell that ran it: `count` bundles, between which the outputs of its code stand.
-    `doors` as in `Theme`, `cells` the mark of the button that inserts its code as cells."""
+    `marks` as in `Theme`, `cells` the mark of the button that inserts its code as cells."""
     transcript = TurnTranscript()
     for event in events:
         transcript.add(event)
@@ -83,15 +83,15 @@ def static_sections(
     for item in transcript.items:
         sections[min(transcript.section(item.key), count - 1)].append(item)
     footer = footer_line(transcript, status)
-    last = _bundle(sections.pop(), footer, doors or {}, cells, cell=True)
-    return [*(_bundle(items, "", doors or {}, "", cell=True) for items in sections), last]
+    last = _bundle(sections.pop(), footer, marks or {}, cells, cell=True)
+    return [*(_bundle(items, "", marks or {}, "", cell=True) for items in sections), last]
 
 
 def _bundle(
-    items: Sequence[Item], footer: str, doors: Mapping[Deed, str], cells: str, *, cell: bool
+    items: Sequence[Item], footer: str, marks: Mapping[MemoryAction, str], cells: str, *, cell: bool
 ) -> dict[str, str]:
     return {
-        "text/html": _html(items, footer, doors, cells, cell=cell),
+        "text/html": _html(items, footer, marks, cells, cell=cell),
         "text/markdown": _markdown(items, footer, 0 if cell else MARKDOWN_PICTURES),
         "text/plain": plain_text(items, footer),
     }
@@ -110,11 +110,11 @@ def footer_line(transcript: TurnTranscript, status: TurnStatus | None) -> str:
     return " · ".join(line(part, 120) for part in parts if part)
 
 
-def _html(items: Sequence[Item], footer: str, doors: Mapping[Deed, str], cells: str, *, cell: bool) -> str:
+def _html(items: Sequence[Item], footer: str, marks: Mapping[MemoryAction, str], cells: str, *, cell: bool) -> str:
     for look in (
-        Theme(static=True, cell=cell, output_chars=OUTPUT_CHARS, doors=doors),
-        Theme(static=True, cell=cell, output_chars=2_000, doors=doors),
-        Theme(static=True, cell=cell, output_chars=2_000, pictures=False, doors=doors),
+        Theme(static=True, cell=cell, output_chars=OUTPUT_CHARS, marks=marks),
+        Theme(static=True, cell=cell, output_chars=2_000, marks=marks),
+        Theme(static=True, cell=cell, output_chars=2_000, pictures=False, marks=marks),
     ):
         parts = [f"<div{_pull(items, at)}>{item_html(item, look)}</div>" for at, item in enumerate(items)]
         if sum(map(len, parts)) <= BUNDLE_CHARS:

@@ -39,21 +39,21 @@ class Place:
         self.project = Project(folder / "project", folder / "home")
         self.project.root.mkdir(parents=True)
         self.memories = MemoryStores(self.project, IPyAgent(environ={}))
-        self.deeds = MemoryUndo(self.memories, lambda: None)
+        self.undo_actions = MemoryUndo(self.memories, lambda: None)
 
     def write(self, path: str, text: str) -> MemorySaved:
-        access = self.deeds.access()
+        access = self.undo_actions.access()
         place = address(path)
         if access.read(place) is None:
             return access.create(place, text).event
         return access.change(place, lambda _: text).event
 
     def text(self, path: str) -> str | None:
-        return self.deeds.access().read(address(path))
+        return self.undo_actions.access().read(address(path))
 
     def browsing(
         self,
         search: Callable[[str], Sequence[Memory]] = lambda words: (),
         recall: Callable[[str], tuple[str, Sequence[Explained]]] = lambda request: ("", ()),
     ) -> Browsing:
-        return Browsing(self.memories, self.deeds.access, search, recall)
+        return Browsing(self.memories, self.undo_actions.access, search, recall)

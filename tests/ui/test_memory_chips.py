@@ -126,7 +126,7 @@ def place(tmp_path: Path) -> Place:
 def test_undo_restores_the_revision_while_the_turn_runs_however_often_it_is_clicked(place: Place) -> None:
     place.write(PLOTS, memory(body="Label axes."))
     event = place.write(PLOTS, memory(body="Never label axes."))
-    panel = PanelSurface(lambda: None, deeds=place.deeds)
+    panel = PanelSurface(lambda: None, undo_actions=place.undo_actions)
     panel.open()
 
     async def turn() -> None:
@@ -149,7 +149,7 @@ def test_undo_works_after_the_turn_through_the_door_and_the_cell_says_so(
 ) -> None:
     event = place.write(PLOTS, memory())
     door = ButtonBridge()
-    panel = PanelSurface(lambda: None, deeds=place.deeds, door=door)
+    panel = PanelSurface(lambda: None, undo_actions=place.undo_actions, buttons=door)
     panel.open()
 
     async def turn() -> None:
@@ -172,11 +172,11 @@ def test_undo_works_after_the_turn_through_the_door_and_the_cell_says_so(
     assert recalled.dismissed == (ROLE,)
     assert isinstance(stored, SavedItem)
     assert stored.undone
-    assert "<button" not in static_sections(panel._events, None, 1, panel._take_back.doors(None))[0]["text/html"]  # type: ignore[union-attr]
+    assert "<button" not in static_sections(panel._events, None, 1, panel._take_back.marks(None))[0]["text/html"]  # type: ignore[union-attr]
 
 
 def test_what_cannot_be_undone_is_said_and_may_be_tried_again(place: Place) -> None:
-    panel = PanelSurface(lambda: None, deeds=place.deeds)
+    panel = PanelSurface(lambda: None, undo_actions=place.undo_actions)
     panel.open()
 
     async def turn() -> None:
@@ -194,7 +194,7 @@ def test_what_cannot_be_undone_is_said_and_may_be_tried_again(place: Place) -> N
 
 def test_clicks_that_name_nothing_of_this_turn_do_nothing(place: Place) -> None:
     place.write(PLOTS, memory())
-    panel = PanelSurface(lambda: None, deeds=place.deeds)
+    panel = PanelSurface(lambda: None, undo_actions=place.undo_actions)
     panel.open()
 
     async def turn() -> None:

@@ -135,10 +135,10 @@ def _writable(agent: RunningAgent) -> None:
 
 
 def _brought_up(agent: RunningAgent, name: str) -> list[str]:
-    desk = agent.part(McpManager)
+    manager = agent.part(McpManager)
     wait = agent.settings.mcp_startup_timeout
-    desk.wait(lambda: desk.servers.ready(wait), wait + 10)
-    server = desk.servers.running.get(name)
+    manager.wait(lambda: manager.servers.ready(wait), wait + 10)
+    server = manager.servers.running.get(name)
     notices = agent.take_notices()
     if server is None or server.state != "ready":
         return notices or [f"{name} did not start; see %agent mcp doctor"]

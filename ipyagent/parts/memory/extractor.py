@@ -131,8 +131,8 @@ class MemoryExtractor:
             return None
         if session.folded(ExtractionProgress).unwatched or not run.ended.holds_all(session):
             return None
-        desk = run.desk(self._notice, run.ended)
-        return _Beside(self, run, desk, await asyncio.to_thread(desk.listed))
+        policy = run.policy(self._notice, run.ended)
+        return _Beside(self, run, policy, await asyncio.to_thread(policy.listed))
 
     def wait(self, session: Session, timeout: float) -> bool:
         """Wait until nothing is extracted from a session; whether it is so. Not for the agent thread."""
@@ -149,9 +149,9 @@ class MemoryExtractor:
             raise AgentError("memory is off here; %memory on turns it on")
         run = _Run(session, everything=True)
         run.take(EndedTurn.of(session), workspace, None)
-        desk = run.desk(lambda line: None, run.ended)
-        await self._extract(run, desk, run.ended, desk.listed())
-        return tuple(desk.saved)
+        policy = run.policy(lambda line: None, run.ended)
+        await self._extract(run, policy, run.ended, policy.listed())
+        return tuple(policy.saved)
 
     # ------------------------------------------------------------------ ending
 
@@ -302,9 +302,9 @@ class MemoryExtractor:
             run.owed = run.owed or last
             return
         run.owed = False
-        desk = run.desk(self._notice, ended)
+        policy = run.policy(self._notice, ended)
         try:
-            await self._extract(run, desk, ended, await asyncio.to_thread(desk.listed), patient=patient)
+            await self._extract(run, policy, ended, await asyncio.to_thread(policy.listed), patient=patient)
         except JournalError:
             raise
         except AgentError as problem:
@@ -330,28 +330,28 @@ class MemoryExtractor:
         session.record(LayerFailed(layer=PURPOSE, why=line, stopped=stopped))
 
     async def _extract(
-        self, run: _Run, desk: ExtractionToolPolicy, ended: EndedTurn, known: list[Memory], *, patient: bool = True
+        self, run: _Run, policy: ExtractionToolPolicy, ended: EndedTurn, known: list[Memory], *, patient: bool = True
     ) -> None:
         """Look through the turns up to an end: in the view as it was then, or in transcripts. Raises AgentError."""
         session, whole = run.session, False
         small = self._small(session)
         while not whole:
-            told, before = await asyncio.to_thread(self._told, run, ended.upto), len(desk.saved)
+            told, before = await asyncio.to_thread(self._told, run, ended.upto), len(policy.saved)
             if patient and told.text and self._reads_conversation(run, ended, told, small):
-                await self._from_conversation(session, desk, ended, known)
+                await self._from_conversation(session, policy, ended, known)
             elif told.text:  # else the user took all of it out again
                 try:
-                    await self._from_transcript(session, desk, told, known, small, patient=patient)
+                    await self._from_transcript(session, policy, told, known, small, patient=patient)
                     self._failures.pop(small, None)
                 except ModelError as problem:
                     if isinstance(problem, UnknownModel) and not isinstance(problem, NoSuchPath):
                         self._bench.no_small(small)
                     self._failures[small] = self._failures.get(small, 0) + 1
-                    if not small or not patient or len(desk.saved) > before:
+                    if not small or not patient or len(policy.saved) > before:
                         raise
                     small = ""  # the main model does it
                     continue
-            session.record(MemoryExtracted(upto=told.upto, files=tuple(dict.fromkeys(desk.saved))))
+            session.record(MemoryExtracted(upto=told.upto, files=tuple(dict.fromkeys(policy.saved))))
             whole = told.whole
 
     def _told(self, run: _Run, upto: int) -> ExtractionTranscript:
@@ -369,7 +369,7 @@ class MemoryExtractor:
         )
 
     def order(
-        self, session: Session, desk: ExtractionToolPolicy, known: list[Memory], upto: int, messages: int = 0
+        self, session: Session, policy: ExtractionToolPolicy, known: list[Memory], upto: int, messages: int = 0
     ) -> ForkOrder:
         """What the fork of an extraction is told and may do; `messages` it may draw on, 0: a transcript."""
         turns = self._bench.settings.extract_turns
@@ -379,23 +379,23 @@ class MemoryExtractor:
             directive=directive(known, messages=messages, turns=turns, now=time.time(), saved=saved),
             max_turns=turns,
             max_tokens=REPLY_TOKENS,
-            permit=desk.permit,
-            answer=desk.answer,
-            enough=desk.enough,
+            permit=policy.permit,
+            answer=policy.answer,
+            enough=policy.enough,
         )
 
     async def _from_conversation(
-        self, session: Session, desk: ExtractionToolPolicy, ended: EndedTurn, known: list[Memory]
+        self, session: Session, policy: ExtractionToolPolicy, ended: EndedTurn, known: list[Memory]
     ) -> None:
         """One fork of the view as it was at the end of the turn. Raises AgentError."""
         messages = new_messages(ended.placed, session.folded(ExtractionProgress).upto, len(ended.placed))
-        order = self.order(session, desk, known, ended.upto, messages)
+        order = self.order(session, policy, known, ended.upto, messages)
         _checked(await run_fork(session, order, paid=self._pay, wire=ended.wire))
 
     async def _from_transcript(
         self,
         session: Session,
-        desk: ExtractionToolPolicy,
+        policy: ExtractionToolPolicy,
         told: ExtractionTranscript,
         known: list[Memory],
         small: str,
@@ -413,7 +413,7 @@ class MemoryExtractor:
             text=told.text,
             patient=patient,
         )
-        order = self.order(session, desk, known, told.upto)
+        order = self.order(session, policy, known, told.upto)
         _checked(await run_fork(session, order, paid=self._pay, reader=reader))
 
     def _pay(self, cost: float | None, most: float) -> None:
@@ -462,36 +462,38 @@ class MemoryExtractor:
 class _Beside:
     """An extraction that goes out with the notes; see `Engine`."""
 
-    def __init__(self, extracting: MemoryExtractor, run: _Run, desk: ExtractionToolPolicy, known: list[Memory]) -> None:
-        self._extracting, self._run, self._desk, self._known = extracting, run, desk, known
+    def __init__(
+        self, extracting: MemoryExtractor, run: _Run, policy: ExtractionToolPolicy, known: list[Memory]
+    ) -> None:
+        self._extracting, self._run, self._policy, self._known = extracting, run, policy, known
 
     def __call__(self, order: ForkOrder) -> tuple[ForkOrder, Callable[[Forked], None]]:
         """An order for notes becomes one for both; what is to be done with how it ended."""
         session, ended = self._run.session, self._run.ended
-        notes, desk = order, self._desk
+        notes, policy = order, self._policy
         if order.purpose != "notes" or self._run.background.busy or not session.folded(ExtractionProgress).pending:
             return order, lambda forked: None
         placed = session.view.placed()
         messages = new_messages(placed, session.folded(ExtractionProgress).upto, len(placed))
-        mine = self._extracting.order(session, desk, self._known, ended.upto, messages)
+        mine = self._extracting.order(session, policy, self._known, ended.upto, messages)
         self._run.shared = True
 
         def permit(name: str, given: dict[str, object]) -> str:
             why = notes.permit(name, given) if notes.permit is not None else "no calls"
-            return why and desk.permit(name, given)
+            return why and policy.permit(name, given)
 
         async def answer(name: str, given: dict[str, object]) -> object:
             if notes.permit is not None and notes.answer is not None and not notes.permit(name, given):
                 return notes.answer(name, given)
-            return await desk.answer(name, given)
+            return await policy.answer(name, given)
 
         def enough() -> bool:
-            return desk.idle() and (notes.enough is None or notes.enough())
+            return policy.idle() and (notes.enough is None or notes.enough())
 
         def done(forked: Forked) -> None:
             self._run.shared = False
             if forked.status in ("finished", "limit"):
-                files = tuple(dict.fromkeys(desk.saved))
+                files = tuple(dict.fromkeys(policy.saved))
                 session.record(MemoryExtracted(upto=ended.upto, files=files))
 
         both = replaced(
@@ -548,7 +550,7 @@ class _Run:
         """A turn has ended."""
         self.ended, self.workspace, self._surface = ended, workspace, surface
 
-    def desk(self, notice: Callable[[str], None], ended: EndedTurn) -> ExtractionToolPolicy:
+    def policy(self, notice: Callable[[str], None], ended: EndedTurn) -> ExtractionToolPolicy:
         """What the fork of an extraction up to an end works at. Raises MemoryRefused."""
         return ExtractionToolPolicy(self.session, self.workspace, self._surface, notice, ended.upto)
 

@@ -276,8 +276,8 @@ class MailService(Part):
 class SessionDirectory:
     """The `Neighbours` (see there) of a session."""
 
-    def __init__(self, desk: MailService, project: Project, session: Session) -> None:
-        self._desk, self._project, self._session = desk, project, session
+    def __init__(self, service: MailService, project: Project, session: Session) -> None:
+        self._service, self._project, self._session = service, project, session
 
     def __repr__(self) -> str:
         return f"<SessionDirectory beside {self._session.journal.session}>"
@@ -306,13 +306,13 @@ class SessionDirectory:
             found.sort(key=lambda folder: not in_use(folder))  # the newest that is open, else the newest
         if not found:
             return None
-        if not self._desk.trusted:
+        if not self._service.trusted:
             raise ToolFailure(UNTRUSTED)
         return OtherSession(id=found[0].name, notebook=_notebook(found[0]), open=in_use(found[0]))
 
     def names(self) -> list[str]:
         """See `Neighbours`."""
-        if not self._desk.trusted:
+        if not self._service.trusted:
             return []
         found: list[str] = []
         for folder in self._folders():

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.sandbox.arena import LEVELS, Arena, backends, hostile
+from tests.sandbox.arena import KILLED, LEVELS, Arena, backends, hostile
 
 
 def main() -> None:
@@ -26,8 +26,11 @@ def main() -> None:
             row = [len(here), len(harmed)]
             for name, backend in ways.items():
                 for level in LEVELS:
-                    failed = [(each, ran) for each in here if (ran := arena.attack(each.text, level, backend)).harm]
-                    notes += [f"NOT HELD {name} {level}: {each}\n    {ran.harm[:3]}" for each, ran in failed]
+                    ran = [(each, arena.attack(each.text, level, backend)) for each in here]
+                    failed = [(each, one) for each, one in ran if one.harm or one.status == KILLED]
+                    notes += [
+                        f"NOT HELD {name} {level}: {each}\n    {one.harm[:3] or 'killed'}" for each, one in failed
+                    ]
                     row.append(len(here) - len(failed))
             total = [one + more for one, more in zip(total, row, strict=True)]
             print(f"{kind:<34}{row[0]:>9}{row[1]:>9}" + "".join(f"{each:>20}" for each in row[2:]), flush=True)

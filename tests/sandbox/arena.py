@@ -34,7 +34,9 @@ Level = Literal["read", "project"]
 Way = Literal["watched", "spawn", "line"]
 """How it is started: with a watch, without one, by the backend's command line."""
 LEVELS: tuple[Level, ...] = ("read", "project")
-SECONDS = 15
+SECONDS = 30
+KILLED = -signal.SIGKILL
+"""How a command ends that took longer, or whose sandbox broke: then nothing was shown."""
 SECRETS = (
     ".ssh/id_ed25519", ".aws/credentials", ".config/gcloud/credentials.db", ".netrc", ".pypirc", ".gnupg/key",
     ".local/share/keyrings/login.keyring", ".mozilla/firefox/x/logins.json", ".config/google-chrome/Default/Cookies",
@@ -218,7 +220,7 @@ class Arena:
         self.sockets.mkdir()
         self.tools.mkdir()
         (self.tools / "low.py").write_text(LOW)
-        (self.tools / "evil").write_text('#!/bin/sh\necho x > "$T/by-evil"\ncat "$@" 2>/dev/null\ntrue\n')
+        (self.tools / "evil").write_text('#!/bin/sh\necho x > "$T/by-evil"\n[ $# = 0 ] && [ -t 0 ] || cat "$@"\ntrue\n')
         (self.tools / "evil").chmod(0o755)
         (self.tools / "evil.1").write_text(".TH EVIL 1\n.SH NAME\nevil\n")
         (self.tools / "evil.mk").write_text('X := $(shell echo x > "$$T/by-make")\nall:\n\t+echo x > "$$T/by-plus"\n')
@@ -259,7 +261,7 @@ class Arena:
         for root in roots:
             found.update(_tree(root))
         if level == "project":
-            for name in (*sandbox.KEPT, VEILED):
+            for name in sandbox.KEPT:
                 found.update({f"kept {path}": each for path, each in _tree(self.project / name).items()})
         return {**found, **self._victim.looks(), **self._shared.looks()}
 

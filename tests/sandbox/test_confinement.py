@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.sandbox.arena import LEVELS, Arena, Attack, Level, Way, backends, hostile, reading
+from tests.sandbox.arena import KILLED, LEVELS, Arena, Attack, Level, Way, backends, hostile, reading
 
 BACKENDS = backends()
 HOSTILE = hostile()
@@ -41,7 +41,9 @@ def not_held(arena: Arena, some: list[Attack], name: str, level: Level, way: Way
     found = []
     for attack in some:
         ran = arena.attack(attack.text, level, BACKENDS[name], way)
-        if bool(ran.harm) is not gap(name, attack, way):
+        if ran.status == KILLED:
+            found.append(f"{attack}: it was ended before its end")
+        elif bool(ran.harm) is not gap(name, attack, way):
             found.append(f"{attack}: {ran.harm[:3] or 'was held: the gap is none'}")
     return found
 

@@ -35,7 +35,10 @@ def _old_name(new: str) -> traitlets.Any:
 
 
 class IPyAgent(Configurable):
-    """Settings of ipyagent."""
+    """The settings of ipyagent; `%config IPyAgent` lists them with their help.
+
+    `IPyAgent(mode="auto")` sets some in a script. Raises SettingError for an unknown name or a wrong value.
+    """
 
     model = Unicode(
         "",

@@ -35,7 +35,7 @@ from ipyagent.escape import plain
 
 
 class AgentError(Exception):
-    """What happened and what to do, in one line for the user. All that ipyagent raises for a user is one of these."""
+    """Base of every error that ipyagent raises for a user. Its text is one line: what happened, and what to do."""
 
     def __str__(self) -> str:
         return plain(super().__str__())  # names and texts of others are in it

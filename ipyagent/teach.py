@@ -46,10 +46,11 @@ QUIET = 20.0
 
 
 def begin(name: str = "") -> None:
-    """Work in a folder of this notebook's own: project, memories and what else would be in your home.
+    """Give this notebook a temporary folder for its project, its memories and what would be in your home folder.
 
-    Call it before `%load_ext ipyagent`. The folder goes when the kernel ends; with `name` it stays for the next kernel
-    (a lesson with a restart in it) until `end()`. Where IPYAGENT_PROJECT is set, that folder is used and kept.
+    Call it before `%load_ext ipyagent`. The folder is removed when the kernel ends; with `name` it is kept for the next
+    kernel (a lesson with a restart) until `end()`. If IPYAGENT_PROJECT is set, that folder is used and kept. Raises
+    OSError if the folder cannot be made.
     """
     if not os.environ.get("IPYAGENT_PROJECT"):
         folder = Path(tempfile.gettempdir()) / f"ipyagent-{name}-{getattr(os, 'getuid', int)()}"
@@ -76,8 +77,8 @@ def end() -> None:
 def play(lesson: str, first: int = 1, last: int | None = None, *, show: bool = True) -> None:
     """Send requests `first` to `last` (counted from 1; None: to the end) of a lesson of the practice model.
 
-    Shows each with its answer (`show=False`: only how many there were), and returns when work in the background is
-    done. Raises ValueError for a lesson that is not there, AgentError when a turn fails.
+    Shows each with its answer (`show=False`: only their number) and waits for background work, see `wait`. Raises
+    ValueError for an unknown lesson, AgentError if a turn fails, UsageError outside IPython.
     """
     from ipyagent.practice.model.lessons import requests
 
@@ -96,7 +97,7 @@ def play(lesson: str, first: int = 1, last: int | None = None, *, show: bool = T
 
 
 def wait() -> None:
-    """Wait until what the session does in the background (notes, memories) is done, 20 seconds at most."""
+    """Wait for the session's background work (notes, memories), 20 seconds at most."""
     from ipyagent.parts.memory import MemoryPart
 
     agent, until = _agent(None), time.monotonic() + QUIET
@@ -105,10 +106,13 @@ def wait() -> None:
 
 
 def chart(what: str = "context", *, agent: Agent | None = None) -> Chart:
-    """A picture of the session: "context", what fills the window now, by source; "window", how it filled turn by turn
-    and what was decided; "cache", what each request read from the prompt cache, and its price.
+    """Draw the session as an SVG chart.
 
-    `agent`: of a script; None for the one of this notebook. Raises UsageError for another word, and without a session.
+    `what`: "context" (what fills the window now, in tokens by source), "window" (how it filled turn by turn, and what
+    was decided) or "cache" (the tokens that each request read from the prompt cache, and its price in US dollars).
+    `agent`: the agent of a script; None is that of this notebook. Figures come from the session's journal, prices from
+    the price table (for the practice model, those of the model that the chart names). Raises UsageError for another
+    word, and if there is no session.
     """
     from ipyagent.journal.events import CacheBroken, UsageReported
     from ipyagent.model.prices import LESSON_MODEL, rates_of
@@ -135,10 +139,10 @@ def chart(what: str = "context", *, agent: Agent | None = None) -> Chart:
 
 
 def compare(layer: str = "", *, agent: Agent | None = None) -> Chart:
-    """The context by source before and after the newest decision, or the newest of `layer` ("store_results",
-    "clear_results", "notes", "summarize", "snip", "undo"), with its price beside it.
+    """Draw the context before and after the newest decision, in tokens by source, with what it cost and saves.
 
-    Raises UsageError for another word, and when there was no such decision.
+    `layer`: "store_results", "clear_results", "notes", "summarize", "snip" or "undo"; "" is any. `agent` and the source
+    of the figures are as in `chart`. Raises UsageError for another word, and if there was no such decision.
     """
     from ipyagent.ui.charts import compare_chart
 

@@ -55,13 +55,18 @@ ENDING = 3.0
 
 
 class Agent:
-    """An agent in a project folder.
+    """An agent that works in a folder: for scripts, and what the magics use.
 
-    `shell` is an IPython shell (a private one when None), `folder` where the user works (the
-    current directory when None), `notebook` the notebook's path when it is known, `tools` further
-    tools, `runs` which cells ran before there was an agent, `parts` makers of what it can do (None:
-    of all that there is but for what IPyAgent.without names; see `ipyagent.parts`). Methods are called
-    on one thread, the one where user code runs.
+    Call its methods on one thread, the one where user code runs; only `stop` may be called from any.
+
+    Args:
+        shell: the IPython shell whose variables the agent uses; None makes a private one.
+        settings: the settings; None takes those of the environment and the settings files.
+        folder: where the user works; None is the current directory.
+        notebook: the notebook's path, if it is known: a session belongs to its notebook.
+        tools: more tools, made with `ipyagent.tool`.
+        runs: which cells ran before the agent was made; the extension passes it.
+        parts: makers of the agent's parts (see `ipyagent.parts`); None takes all except those in `IPyAgent.without`.
     """
 
     def __init__(
@@ -164,7 +169,7 @@ class Agent:
         return self.sessions.current
 
     def new(self) -> None:
-        """Start afresh with the next request; the old session stays on disk."""
+        """Start a new session with the next request; the old one stays on disk."""
         self._end_work()
         self.sessions.leave()
         self._forget()
@@ -193,8 +198,10 @@ class Agent:
                 self.notices.append(line)
 
     def resume(self, name: str = "") -> Session:
-        """Take up a stored session, see `Sessions.resume`. What was trusted in this kernel keeps no head of others.
-        Raises UsageError when there is none, TrustError, JournalError."""
+        """Resume a stored session: the newest, or the one with this label, or whose id starts this way.
+
+        Raises UsageError if there is none, TrustError if the project is not trusted, JournalError if the session
+        cannot be read."""
         self._forget()
         self._end_work()
         session = self.sessions.resume(name)
@@ -203,8 +210,9 @@ class Agent:
         return session
 
     def fork(self, name: str = "") -> Session:
-        """Go on in a copy of the current session or of the stored one of that id, see `Sessions.fork`. Raises
-        UsageError, TrustError, JournalError."""
+        """Continue in a copy of the current session, or of the stored one with this id; the original is unchanged.
+
+        Raises UsageError if there is no such session, TrustError and JournalError."""
         self._forget()
         self._end_work()
         return self.sessions.fork(name)
@@ -217,7 +225,7 @@ class Agent:
         self._observer.forget()
 
     def close(self) -> None:
-        """Let go of the session, the models and the agent thread."""
+        """Close the session, the connections and the agent's thread. The agent cannot be used afterwards."""
         with ExitStack() as steps:  # the last comes first; one that fails or takes too long skips none
             steps.callback(self.sessions.leave)
             for part in self.parts:
@@ -297,13 +305,20 @@ class Agent:
         return self.compaction.run(line)
 
     def run_sync(self, text: str, **options: Any) -> TurnResult:
-        """One request from a script, shown nowhere. `options` as in `Options`. How it ended is in the result;
-        raises what `prepare` raises."""
+        """Send a request and wait for its result; nothing is displayed.
+
+        `options` are the fields of `Options`. A turn that fails is a result and raises nothing. Raises UsageError
+        while another turn runs, NoCredentials, SettingError and JournalError.
+        """
         return self.prepare(text, Options(**options), NullSurface()).run_blocking()
 
     async def run(self, text: str, **options: Any) -> AsyncIterator[Event]:
-        """One request from async code: its events as they happen, each on disk already; the last
-        is the TurnEnded. Leaving the loop early stops the turn. Raises what `prepare` raises."""
+        """Send a request from async code and give its events as they happen.
+
+        Each event is on disk before it is given; the last one is `TurnEnded`. Leaving the loop early stops the turn.
+        `options` are the fields of `Options`. Raises UsageError while another turn runs, NoCredentials, SettingError
+        and JournalError.
+        """
         listener = Listener(asyncio.get_running_loop())
         task = asyncio.ensure_future(self.prepare(text, Options(**options), listener).run())
         task.add_done_callback(lambda _: listener.finish())
@@ -414,7 +429,7 @@ class Agent:
                 self._ended(part.aclose, what)
 
     def stop(self) -> None:
-        """Stop the running turn, from any thread; nothing more happens after it."""
+        """Stop the running turn, from any thread. What ran is kept; nothing more happens."""
         main = self._running
         if main is not None:
             main.stop("button")
@@ -493,6 +508,8 @@ class Agent:
         return state_of(self.settings, self.info, session.view.count().tokens)
 
     def undo(self) -> TurnUndone:
-        """Put back the files of the newest turn that changed any and was not taken back, but for those
-        that somebody else has changed meanwhile. Raises UsageError when there is no such turn."""
+        """Restore the files of the newest turn that changed any and was not undone before.
+
+        A file that has changed since stays as it is and is named in the result. Raises UsageError if there is no such
+        turn."""
         return undo_turn(self.session, self.project.root)

@@ -149,11 +149,12 @@ def is_ours(source: str) -> bool:
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request may say beside its words; empty means the setting.
+    """The options of one request, as on the first line of a `%%agent` cell; an empty value means the setting.
 
-    `max_turns`: model calls at most. `fresh`: without history, not kept in the conversation. `fork`: with history,
-    not kept. `lesson`: which lesson of the practice model the request belongs to. Raises UsageError for what no
-    request can be sent with.
+    `model`: the model's name. `max_turns`: maximum number of model calls. `effort`: "low", "medium", "high", "xhigh"
+    or "max". `mode`: "ask", "auto" or "read_only". `fresh`: without history; `fork`: with a copy of the history;
+    neither is kept in the conversation. `lesson`: the lesson of the practice model that the request belongs to.
+    Raises UsageError for an unknown value, and for `fresh` together with `fork`.
     """
 
     model: str = ""
@@ -197,9 +198,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request ended: `status` finished, stopped, limit, refused or failed; `message` one line
-    for the user; `text` the model's last words; `cost` US dollars (None: no price known); `seconds` from
-    request to end. A turn that failed is a result, too: nothing is raised for it."""
+    """How a request ended. A turn that failed is a result too; nothing is raised for it.
+
+    `status`: "finished", "stopped" (by the user), "limit" (of model calls or cost), "refused" (by the model) or
+    "failed". `message`: one line for the user, empty if it finished. `text`: the model's last words. `cost`: US dollars
+    at list prices (None: no price is known). `seconds`: from the request to its end.
+    """
 
     status: Ending
     message: str

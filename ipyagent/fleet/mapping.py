@@ -64,31 +64,38 @@ def agent_map(
     batch: bool = False,
     progress: bool | None = None,
 ) -> list[dict[str, Any]]:
-    """Give the same job to an agent of its own for each input; rows in the order of the inputs.
+    """Run the same job for many inputs, each with an agent of its own; rows in the order of the inputs.
 
-    `prompts_or_items`: prompts, or items with a `prompt`: a text with `{item}` (of a dict also its keys) or a
-    function of the item. `executor`: any of `concurrent.futures`; processes, Dask (`client.get_executor()`) and
-    ipyparallel (`client.executor()`) share the folder with this machine; None: 8 threads. `data`: the name of a
-    variable that each task leaves, given back as plain values. `model`, `mode`, `max_turns`, `settings` (names
-    and values, or an `IPyAgent`): as for one agent; left out, those of this kernel. Nobody is asked: in mode
-    `ask` that means no. `max_cost`: US dollars for all together; the first task goes alone, then one is begun only
-    while what is left is enough for it and those in hand, each taken to cost what the dearest has cost. `folder`:
-    where the agents work; `into`: where transcripts and outcomes go, else `.ipyagent/sessions/map`. `at_once`: tasks in
-    hand at most.
+    Args:
+        prompts_or_items: prompts, or items for `prompt`.
+        executor: any executor of `concurrent.futures`, Dask (`client.get_executor()`) or ipyparallel
+            (`client.executor()`), whose workers share this folder; None runs 8 threads.
+        prompt: a text with `{item}` (for a dict also its keys), or a function from an item to a text.
+        data: name of a variable that each task leaves; its value comes back in the row as plain values.
+        model, mode, max_turns, settings: as for one agent; those of this kernel by default. Nobody can be asked, so
+            mode `ask` denies. `settings` is a dict of names and values, or an `IPyAgent`.
+        max_cost: US dollars for all tasks together; 0 is no limit. The first task runs alone; another starts only while
+            the rest of the money is enough for it and the running ones, each counted at the most that one has cost.
+        folder: where the agents work.
+        into: folder of transcripts and results; `.ipyagent/sessions/map` by default.
+        retries: how often a failed task is tried again.
+        at_once: maximum number of tasks that run at the same time; 0 is what the executor allows.
+        again: repeat finished tasks too.
+        batch: send each prompt as one question through the provider's message batches: half the price, minutes to 24
+            hours, without tools, memory or kernel. What was submitted continues at the server when this call is
+            interrupted or the kernel ends, and the next call fetches it.
+        progress: show progress; None shows it if a person is there to see it.
 
-    A row has `input`, `status` (finished, failed, stopped, limit, refused), `text`, `data`, `cost` in US dollars
-    (None: no price known), `tokens`, `seconds`, `session` (the folder of its transcript), `tries` and `error`.
-    A failed task is begun again `retries` times. What has finished in an earlier run is taken from there
-    (`tries` is 0) unless `again`. An interrupt returns within 300 ms, tells all tasks to stop and keeps what is
-    done; the next call goes on from there. In threads, code within one call of a C library ends with that call.
+    Returns:
+        A list of dicts: `input`, `status` ("finished", "failed", "stopped", "limit" or "refused"), `text`, `data` (None
+        with `batch`), `cost` in US dollars (None: no price is known), `tokens`, `seconds` (with `batch` those of the
+        batch), `session` (the folder of the transcript), `tries` (0: finished in an earlier run) and `error`.
 
-    `batch`: each prompt is one question to the model, without tools, memory or kernel, through the provider's
-    message batches: half the price, minutes to 24 hours. What was submitted continues at the server when this call is
-    interrupted or the kernel ends; the next call fetches it. With `max_cost` only what fits at its highest possible
-    price is submitted at a time. Such a row's `seconds` are those of its batch, its `data` is None.
+    An interrupt returns within 300 ms, stops all tasks and keeps what is done; the next call continues from there. In
+    threads, code within one call into a C library ends with that call.
 
-    Raises UsageError for arguments that cannot be, SettingError, AgentError where nothing can be written; with `batch`
-    also ModelError, when the server cannot be asked.
+    Raises UsageError for wrong arguments, SettingError, AgentError if nothing can be written, and with `batch` also
+    ModelError if the server cannot be reached.
     """
     from ipyagent import agent as _agent  # noqa: F401 - before threads begin: each would load it at the same time
     from ipyagent.assembly.wiring import model_of

@@ -286,7 +286,11 @@ AT_EXIT = 2.0
 
 
 class Hooks:
-    """The functions registered for each point; a point is an attribute: `hooks.stop(function)`."""
+    """Your functions at fixed points of a turn: `hooks.pre_tool(function)`, also as a decorator.
+
+    The points, what a function gets and what it may return are in the table of this module. `timeout` is the seconds
+    that one function may take. Raises AttributeError for an unknown point, UsageError for what is not a function.
+    """
 
     def __init__(self) -> None:
         self._registered: dict[str, list[Hook]] = {name: [] for name in NAMES}

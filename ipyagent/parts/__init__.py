@@ -50,7 +50,7 @@ BUILT_IN: Mapping[str, str] = {
 
 
 class Host(Protocol):
-    """What a part may use of the agent that it is made for."""
+    """The agent as a part sees it."""
 
     @property
     def project(self) -> Project: ...
@@ -79,7 +79,7 @@ class Host(Protocol):
         """Whether a turn runs now."""
 
     def notice(self, line: str) -> None:
-        """A line that the user sees before the next turn."""
+        """Show the user a line before the next turn."""
 
 
 class StoredSessions(Protocol):
@@ -155,8 +155,8 @@ class RunningAgent(Protocol):
 
 
 class Section(NamedTuple):
-    """A section of the system prompt. `told`: lines for the user, each shown once; `memories`: paths of memories that
-    stand in it in full."""
+    """A section of the system prompt: its `text`, lines for the user (`told`, each shown once), and the paths of
+    `memories` that it contains in full."""
 
     text: str = ""
     told: Sequence[str] = ()
@@ -164,7 +164,8 @@ class Section(NamedTuple):
 
 
 class PromptSpace(NamedTuple):
-    """Where a section goes: names of the session's `tools`, tokens that it may take (`room`), the model's `window`."""
+    """What a section can rely on: names of the session's `tools`, the tokens it may take (`room`), and the model's
+    `window` in tokens (0: unknown)."""
 
     tools: frozenset[str]
     room: float
@@ -190,7 +191,7 @@ class Grant(NamedTuple):
 
 
 class Turn:
-    """A request that is worked on: what a part may do to it before it goes out, and around its work."""
+    """A running request: what a part can read of it, and add to it before it is sent."""
 
     def __init__(
         self,
@@ -219,7 +220,7 @@ class Turn:
         return f"<Turn {self.text[:40]!r}>"
 
     def taken(self, part: Part) -> Any:
-        """What the part's `snapshot` took in."""
+        """The value of the part's `snapshot`; None if there was none."""
         return self._taken.get(part.name)
 
     def put_before(self, text: str) -> None:
@@ -228,9 +229,9 @@ class Turn:
 
 
 class Command(NamedTuple):
-    """`%agent NAME …`: `run` gets the words behind the name and gives the text to print. `about` is its line in the
-    help, `usage` what may follow; `looks`: it changes nothing, so that code may say it while a turn runs; `tab`: the
-    panel's tab that is opened in its place where panels are live and nothing follows."""
+    """A command `%agent NAME …`: `run` gets the words after the name and returns the text to print; it raises
+    UsageError for wrong ones. `about` is its line in the help, `usage` its arguments. `looks`: it changes nothing, so
+    it may run during a turn. `tab`: the panel's tab to open instead, if panels are live and no argument follows."""
 
     run: Callable[[str], str]
     about: str
@@ -246,7 +247,8 @@ Rows: TypeAlias = tuple[str, Sequence[str], list[list[str]], int]
 
 
 class Tab(NamedTuple):
-    """A tab of `%agent panel`: its title and what it shows now, as text; `table` is called on the panel's thread."""
+    """A tab of `%agent panel`: its `title`, and `table`, which returns what it shows now: a heading, column names, rows
+    of text, and the number of all rows. It is called on the panel's thread."""
 
     title: str
     table: Callable[[], Rows]
@@ -261,7 +263,7 @@ class Check(NamedTuple):
 
 
 class Part:
-    """One capability. Every method does nothing unless a part says otherwise."""
+    """One capability of the agent. Override what it needs; every method does nothing by default."""
 
     name: ClassVar[str]
     """Its name, and that of the setting that switches it off."""

@@ -405,14 +405,25 @@ def tool(
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a typed, documented function a tool: `@tool`, or `@tool(permission="none", …)`.
 
-    The docstring's text is what the model reads of the tool, its `Args:` section of each
-    argument. `permission="none"` lets it run without a question, `writes=False` also in mode
-    "read_only"; `parallel` lets calls of one message run side by side; `recreatable` lets old
-    results leave the context. `permission`, `writes`, `pattern` and `destructive` may be functions
-    of (arguments, workspace). Results larger than `store_chars` characters of prose (2.9 a token) are kept in a file,
-    with a preview in the context (None: the setting of that name). `deferred`, for a tool that is seldom used, says in
-    a few words what it is for: only those stand in the requests, and the model looks it up with `tool_search`. Raises
-    UsageError for a function that cannot be a tool.
+    The model reads the function's docstring, and its `Args:` section for each parameter. Raises UsageError for a
+    function that cannot be a tool: without a docstring, or with a parameter that has no type.
+
+    Args:
+        name: the tool's name; the function's name by default.
+        permission: "none" runs without a question, "ask" asks in mode `ask`.
+        writes: False if it changes nothing, so that it may run in mode `read_only`.
+        parallel: calls of one message may run side by side.
+        recreatable: old results may be cleared from the context, because the tool can run again.
+        pattern: what a permission rule for the call matches, such as the path or the command.
+        question: makes the question that is shown to the user.
+        destructive: why the call is destructive ("" if it is not); it then asks in mode `auto` too.
+        covers: whether a rule covers a call.
+        store_chars: size from which a result is kept in a file with a preview in the context, in characters of English
+            prose (2.9 a token, as in `ipyagent.journal.tokens`); None is the setting `store_chars`.
+        deferred: for a tool that is seldom used, a few words on what it is for. Only these are in each request; the
+            model finds the tool with `tool_search`.
+
+    `permission`, `writes`, `pattern` and `destructive` may be functions of the arguments and the workspace.
     """
 
     def made(function: Callable[..., Any]) -> FunctionTool:

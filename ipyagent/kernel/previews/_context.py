@@ -163,12 +163,12 @@ class Group(enum.IntEnum):
 
 @dataclass(frozen=True)
 class PreviewHandler:
-    """How values of some types are shown. None of the functions may run code of the user.
+    """How the model sees values of some types. None of the functions may run the user's code.
 
-    `takes(kind)` looks at the type alone. `short(value, kind)` is a few words, at once.
-    `line(value, look, width)` is one line of about `width` bytes. `block(value, look, width)` yields
-    lines, the most telling first; it is read until bytes or time are spent. Lower `order` is asked
-    earlier.
+    `takes(kind)` decides by the type alone. `short(value, kind)` returns a few words, immediately. `line(value, look,
+    width)` returns one line of about `width` bytes. `block(value, look, width)` yields lines, the most important first;
+    it is read until bytes or time run out. Handlers with a lower `order` are asked first. A function that raises gives
+    "no preview".
     """
 
     name: str

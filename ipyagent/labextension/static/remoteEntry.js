@@ -10,7 +10,7 @@
   const OURS = /^\s*%%(?:agent|ipyagent)\b/;
   const TEXT = "text/x-ipythongfm";
   const MOST = 20000; // characters of one output that the agent is given of the open notebook
-  const HINT = "Ask the agent: @ attaches a variable or a file, / loads a skill; Shift+Enter sends it";
+  const HINT = "Ask the agent (@ variable or file, / skill)";
 
   // ---------------------------------------------------------------- Lab's own packages
   let scope = {};
@@ -521,7 +521,8 @@
 .ipyagent-side { display: flex; flex-direction: column; min-width: 260px; background: var(--jp-layout-color1); color: var(--jp-ui-font-color1);
   font-family: var(--jp-ui-font-family); font-size: 13px; overflow: auto; padding: 6px 8px; }
 .ipyagent-side-head { display: flex; flex-wrap: wrap; gap: 4px 8px; align-items: baseline; padding-bottom: 4px; }
-.ipyagent-side-name { font-weight: 600; overflow-wrap: anywhere; }
+.ipyagent-side-name { margin: 0; font-size: inherit; font-weight: 600; overflow-wrap: anywhere; }
+.ipyagent-side .ia-timeline .it-detail { max-height: none; }
 .ipyagent-side-told { color: var(--jp-ui-font-color2); flex: 1 1 100%; }
 .ipyagent-status { cursor: pointer; background: none; border: 0; color: inherit; font: inherit; padding: 0 6px; line-height: 24px; }
 `;
@@ -566,7 +567,7 @@
         side.title.caption = "Agent: context, memory, skills, sub-agents, sessions";
         side.title.icon = new LabIcon({ name: "ipyagent:agent", svgstr: ICON });
         const head = element("div", "ipyagent-side-head");
-        const name = element("span", "ipyagent-side-name");
+        const name = element("h2", "ipyagent-side-name");
         const stop = button("Stop", () => front()?.say({ kind: "stop" }), "ipyagent-button ipyagent-side-stop");
         const told = element("div", "ipyagent-side-told");
         const body = element("div", "ipyagent-side-body");

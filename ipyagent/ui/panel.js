@@ -58,10 +58,16 @@ function storeOf(model) {
 }
 
 // JupyterLab and Notebook 7, undocumented: the notebook's own record of the widget's output becomes the
-// static one. Where that is not possible the ended panel stays.
-function settle(model, id, bundle, metadata) {
-  const cells = model.widget_manager?.context?.model?.cells;
+// static one. Where that is not possible the ended panel stays. In a shared document another page has done it most
+// likely, and both at once would leave two.
+function settle(model, id, bundle, metadata, waited = false) {
+  const notebook = model.widget_manager?.context?.model;
+  const cells = notebook?.cells;
   if (!cells) return;
+  if (notebook.collaborative && !waited) {
+    setTimeout(() => settle(model, id, bundle, metadata, true), 2000 + 4000 * Math.random());
+    return;
+  }
   for (let i = 0; i < cells.length; i++) {
     const outputs = cells.get(i).outputs;
     for (let j = 0; outputs && j < outputs.length; j++) {

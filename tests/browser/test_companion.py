@@ -57,7 +57,11 @@ def opened(product: Product, page: Page, name: str, cells: list[str]) -> list[st
 
 
 def stored(product: Product, name: str) -> list[dict[str, Any]]:
-    return list(json.loads((product.root / name).read_bytes())["cells"])
+    """The cells of the file; none while it is being written, which jupyter-collaboration does in place."""
+    try:
+        return list(json.loads((product.root / name).read_bytes())["cells"])
+    except json.JSONDecodeError:
+        return []
 
 
 def source(cell: dict[str, Any]) -> str:
@@ -503,6 +507,8 @@ def test_a_shared_document_is_edited_once_and_for_every_page(tmp_path: Path, sho
         shows(page, [SETUP, "%%agent\nwork", "x = 42", "y = 1"])
         until(lambda: other.evaluate(SOURCES) == page.page.evaluate(SOURCES), "the same in the other page")
         assert "x = 41" in json.dumps(product.bodies[1]["messages"])
+        answers = [output for output in page.outputs(1) if "text/html" in output.get("data", {})]
+        assert len(answers) == 1, "two pages, one answer"
         page.shot("companion_shared_lab")
         select(page, 0)
         page.page.wait_for_selector(".jp-Notebook.ipyagent-undo")

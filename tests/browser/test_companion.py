@@ -507,7 +507,7 @@ def test_a_shared_document_is_edited_once_and_for_every_page(tmp_path: Path, sho
         shows(page, [SETUP, "%%agent\nwork", "x = 42", "y = 1"])
         until(lambda: other.evaluate(SOURCES) == page.page.evaluate(SOURCES), "the same in the other page")
         assert "x = 41" in json.dumps(product.bodies[1]["messages"])
-        answers = [output for output in page.outputs(1) if "text/html" in output.get("data", {})]
+        answers = [output for output in page.outputs(1) if "ia-static" in str(output.get("data"))]
         assert len(answers) == 1, "two pages, one answer"
         page.shot("companion_shared_lab")
         select(page, 0)

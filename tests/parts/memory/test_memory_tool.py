@@ -31,9 +31,9 @@ KEY = "sk-ant-api03-Zq7XkV2m9TfLw4Rb8NcYh3Jd6Gs1Pu5E"
 FILE = "---\nname: Tables\ndescription: Tables are made with polars\ntype: feedback\n---\nUse polars for tables.\n"
 
 
-async def _agreed(words: Sequence[str], told: Sequence[str]) -> bool:
+async def _agreed(words: Sequence[str], told: Sequence[str]) -> str:
     """A small model that finds nothing beyond the user's words."""
-    return True
+    return ""
 
 
 class Desk:

@@ -70,7 +70,9 @@ class IPyAgent(Configurable):
         help="Tools that the provider runs: web_search ($10 for 1,000 searches) and web_fetch, by name or as "
         '{"name": "web_search", "max_uses": 3, "allowed_domains": ["example.org"]}; empty: none.'
     ).tag(config=True)
-    max_turns = Int(50, min=1, help="Most model calls in one request; then it ends as `limit`.").tag(config=True)
+    max_turns = Int(
+        50, min=1, help="Maximum number of model calls in one request; then it ends as `limit`."
+    ).tag(config=True)
     max_output = Int(0, min=0, help="Largest reply in tokens; 0: the model's own largest, at most 32,000.").tag(
         config=True
     )
@@ -128,10 +130,10 @@ class IPyAgent(Configurable):
     request_timeout = Float(
         600.0, min=0.1, help="Seconds of silence from the server before a request counts as lost."
     ).tag(config=True)
-    tool_output_chars = Int(25_000, min=500, help="Most characters of one tool result that reach the model.").tag(
+    tool_output_chars = Int(25_000, min=500, help="Maximum characters of one tool result that reach the model.").tag(
         config=True
     )
-    live_output_chars = Int(200_000, min=1_000, help="Most characters of one tool call's output shown live.").tag(
+    live_output_chars = Int(200_000, min=1_000, help="Maximum characters of one tool call's output shown live.").tag(
         config=True
     )
     shell_timeout = Int(120, min=1, help="Seconds a shell command may run unless the call says otherwise.").tag(
@@ -179,12 +181,14 @@ class IPyAgent(Configurable):
         200_000, min=200, help="The same for all results of one message together, counted like `store_chars`."
     ).tag(config=True)
     whole_chars = Int(
-        4_000_000, min=1_000, help="Most characters kept of one stored result; longer ones are cut in the middle."
+        4_000_000, min=1_000, help="Maximum characters kept of one stored result; longer ones are cut in the middle."
     ).tag(config=True)
-    live_objects = Int(20, min=0, help="Most objects of stored results that stay available under `_agent`.").tag(
+    live_objects = Int(
+        20, min=0, help="Maximum number of objects of stored results that stay available under `_agent`."
+    ).tag(
         config=True
     )
-    live_objects_mb = Int(1_000, min=0, help="Most megabytes of objects that stay available under `_agent`.").tag(
+    live_objects_mb = Int(1_000, min=0, help="Maximum megabytes of objects that stay available under `_agent`.").tag(
         config=True
     )
     preview_chars = Int(2_000, min=100, help="Size of a stored result's preview, counted like `store_chars`.").tag(
@@ -200,7 +204,7 @@ class IPyAgent(Configurable):
     )
     clear_idle_keep = Int(5, min=1, help="Newest tool results kept when the cache is cold.").tag(config=True)
     server_clear_trigger = Int(180_000, min=0, help="Input tokens at which the server clears results.").tag(config=True)
-    server_clear_at_least = Int(140_000, min=0, help="Fewest tokens that the server clears at once.").tag(config=True)
+    server_clear_at_least = Int(140_000, min=0, help="Minimum tokens that the server clears at once.").tag(config=True)
     notes_start = Int(10_000, min=100, help="Tokens of conversation before session notes are first written.").tag(
         config=True
     )
@@ -208,23 +212,29 @@ class IPyAgent(Configurable):
         config=True
     )
     notes_calls = Int(3, min=0, help="Tool calls since the last notes before an update is due.").tag(config=True)
-    notes_section_tokens = Int(2_000, min=100, help="Most tokens in one section of the session notes.").tag(config=True)
-    notes_tokens = Int(12_000, min=500, help="Most tokens in all session notes.").tag(config=True)
-    keep_tokens = Int(
-        10_000, min=0, help="Fewest tokens of the newest conversation kept verbatim after the notes."
+    notes_section_tokens = Int(
+        2_000, min=100, help="Maximum tokens in one section of the session notes."
     ).tag(config=True)
-    keep_messages = Int(5, min=0, help="Fewest messages with text kept verbatim after the notes.").tag(config=True)
+    notes_tokens = Int(12_000, min=500, help="Maximum tokens in all session notes.").tag(config=True)
+    keep_tokens = Int(
+        10_000, min=0, help="Minimum tokens of the newest conversation kept verbatim after the notes."
+    ).tag(config=True)
+    keep_messages = Int(
+        5, min=0, help="Minimum number of messages with text kept verbatim after the notes."
+    ).tag(config=True)
     keep_user_tokens = Int(
-        20_000, min=0, help="Most tokens of your own messages kept word for word beside a summary or notes."
+        20_000, min=0, help="Maximum tokens of your own messages kept word for word beside a summary or notes."
     ).tag(config=True)
     keep_most_tokens = Int(
-        40_000, min=0, help="Most tokens of the newest conversation kept verbatim after the notes."
+        40_000, min=0, help="Maximum tokens of the newest conversation kept verbatim after the notes."
     ).tag(config=True)
-    restore_files = Int(5, min=0, help="Most files, recently read, that are restored after a compaction.").tag(
+    restore_files = Int(
+        5, min=0, help="Maximum number of files, recently read, that are restored after a compaction."
+    ).tag(
         config=True
     )
-    restore_file_tokens = Int(5_000, min=0, help="Most tokens of one restored file.").tag(config=True)
-    restore_tokens = Int(50_000, min=0, help="Most tokens of all restored files.").tag(config=True)
+    restore_file_tokens = Int(5_000, min=0, help="Maximum tokens of one restored file.").tag(config=True)
+    restore_tokens = Int(50_000, min=0, help="Maximum tokens of all restored files.").tag(config=True)
     compact_failures = Int(3, min=1, help="Failures in a row after which automatic compaction stops.").tag(config=True)
     compact_thrash_turns = Int(3, min=0, help="Turns within which a second automatic compaction is refused.").tag(
         config=True
@@ -249,14 +259,14 @@ class IPyAgent(Configurable):
     recall_selector = Bool(True, help="Let the small model choose among candidates; off: full-text ranking alone.").tag(
         config=True
     )
-    recall_files = Int(5, min=0, help="Most memories shown for one request.").tag(config=True)
-    recall_bytes = Int(60_000, min=0, help="Most bytes of memories shown in one session.").tag(config=True)
+    recall_files = Int(5, min=0, help="Maximum number of memories shown for one request.").tag(config=True)
+    recall_bytes = Int(60_000, min=0, help="Maximum bytes of memories shown in one session.").tag(config=True)
     recall_selector_from = Int(
         6, min=1, help="Memories not yet shown before the small model chooses; among fewer, full-text ranking does."
     ).tag(config=True)
-    extraction = Bool(True, help="Save what is worth remembering in the background after a turn.").tag(config=True)
+    extraction = Bool(True, help="Look for new memories in the background after a turn.").tag(config=True)
     extract_every = Int(1, min=1, help="Turns between two extractions.").tag(config=True)
-    extract_turns = Int(5, min=1, help="Most model calls in one extraction.").tag(config=True)
+    extract_turns = Int(5, min=1, help="Maximum number of model calls in one extraction.").tag(config=True)
     extract_words = Int(
         150, min=0, help="New words from you that start an extraction if no cue does (0: every turn)."
     ).tag(config=True)
@@ -278,15 +288,16 @@ class IPyAgent(Configurable):
         "cheapest.",
     ).tag(config=True)
     extract_messages = Int(
-        40, min=2, help="Most messages that an extraction reads in the conversation; for more, it reads a transcript."
+        40, min=2, help="Maximum number of messages that an extraction reads in the conversation; for more, it reads "
+        "a transcript."
     ).tag(config=True)
     extract_answer_chars = Int(
-        600, min=40, help="Most characters of one answer in the transcript that an extraction reads."
+        600, min=40, help="Maximum characters of one answer in the transcript that an extraction reads."
     ).tag(config=True)
     extract_line_chars = Int(
-        160, min=20, help="Most characters of one tool call, and of its result, in that transcript."
+        160, min=20, help="Maximum characters of one tool call, and of its result, in that transcript."
     ).tag(config=True)
-    extract_tokens = Int(20_000, min=500, help="Most tokens of a transcript that one extraction reads.").tag(
+    extract_tokens = Int(20_000, min=500, help="Maximum tokens of a transcript that one extraction reads.").tag(
         config=True
     )
     background_percent = Float(
@@ -306,7 +317,7 @@ class IPyAgent(Configurable):
     subagents_at_once = Int(8, min=1, help="Sub-agents that work at the same time; more wait for their turn.").tag(
         config=True
     )
-    subagent_turns = Int(30, min=1, help="Most model calls of one sub-agent.").tag(config=True)
+    subagent_turns = Int(30, min=1, help="Maximum number of model calls of one sub-agent.").tag(config=True)
     subagent_silence = Float(
         900.0, min=0.0, help="Seconds without a sign of work after which a sub-agent is stopped (0: never)."
     ).tag(config=True)
@@ -327,7 +338,7 @@ class IPyAgent(Configurable):
     mcp_startup_timeout = Float(60.0, min=0.1, help="Seconds an MCP server may take to start.").tag(config=True)
     mcp_wait = Float(15.0, min=0.0, help="Seconds a request waits for MCP servers that start.").tag(config=True)
     mcp_inline_tools = Int(
-        20, min=0, help="Most MCP tools listed to the model; if there are more, it searches for them."
+        20, min=0, help="Maximum number of MCP tools listed to the model; if there are more, it searches for them."
     ).tag(config=True)
     mcp_inline_percent = Float(
         5.0, min=0.0, help="Percent of the window that MCP tools may take before the model searches for them instead."

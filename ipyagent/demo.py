@@ -32,7 +32,7 @@ Three next steps:
 PRACTICE = dict.fromkeys(("IPYAGENT_MODEL", "IPYAGENT_SMALL_MODEL"), "practice")
 """No key, server or model of the environment is used: a demo costs nothing."""
 TOLD = "no key, no network: the practice model (rule-based, no language model), also where a key is set"
-MISSING = "the demo needs its extra: pip install 'ipyagent[demo]'"
+MISSING = "the demo needs an extra: pip install 'ipyagent[demo]'"
 
 
 def run_demo(folder: Path, *, lab: bool | None = None) -> int:
@@ -54,7 +54,7 @@ def run_demo(folder: Path, *, lab: bool | None = None) -> int:
         _copy_notebook(target)
     except OSError as problem:
         raise AgentError(
-            f"the demo cannot write {folder} ({problem.strerror or problem}): run it in a folder of yours"
+            f"the demo cannot write {folder} ({problem.strerror or problem}): run it in a folder that you can write to"
         ) from None
     home = user_folder() if os.environ.get("IPYAGENT_HOME") else folder / HOME
     Project(folder, home).make()  # a project of its own, whatever lies around it

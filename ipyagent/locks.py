@@ -211,8 +211,8 @@ def why_no_locks(folder: Path) -> str:
     if problem is None or problem.errno not in _NO_LOCKS:
         return ""
     return (
-        f"{folder} is on a file system without locks ({problem.strerror}), so files ending in {HELD} that name their "
-        "holder stand in for them"
+        f"{folder} is on a file system without locks ({problem.strerror}), so lock files that end in {HELD} "
+        "are used instead"
     )
 
 

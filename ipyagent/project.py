@@ -48,7 +48,7 @@ def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
         return Path(given).expanduser().absolute()
     home = _home()
     if home is None:
-        raise AgentError("this user has no home directory; set IPYAGENT_HOME to a folder of yours")
+        raise AgentError("this user has no home directory; set IPYAGENT_HOME to a folder that you own")
     return (home / FOLDER).absolute()
 
 
@@ -235,7 +235,7 @@ class Project:
             return ""
         return (
             f"{self.user} {why} ({home_variable()}), so trust, permission rules, spending and your own memories are "
-            "not kept; set IPYAGENT_HOME to a folder of yours"
+            "not kept; set IPYAGENT_HOME to a folder that you own"
         )
 
     @property
@@ -265,7 +265,7 @@ class Project:
             return
         goal = self.folder.resolve()
         if not goal.is_dir():
-            raise AgentError(f"{self.folder} is a link to {goal}, which is no folder; make that, or remove the link")
+            raise AgentError(f"{self.folder} is a link to {goal}, which is not a folder; create it, or remove the link")
         if not self.trusted:
             raise AgentError(
                 f"{self.folder} is a link that leads to {goal}; remove it, or run %agent trust if it is yours"
@@ -290,9 +290,9 @@ class Project:
             if state != self.folder:
                 raise AgentError(
                     f"{self.root} cannot be written, nor can {self.user} ({problem.strerror}; {home_variable()}); "
-                    "set IPYAGENT_HOME to a folder of yours"
+                    "set IPYAGENT_HOME to a folder that you own"
                 ) from None
-            there = "start the kernel in a folder that you can write"
+            there = "start the kernel in a folder that you can write to"
             room = "free some space, or " if problem.errno in (errno.ENOSPC, errno.EDQUOT) else ""
             raise AgentError(f"cannot write in {self.root} ({problem.strerror}); {room}{there}") from None
 

@@ -152,7 +152,9 @@ def compare(layer: str = "", *, agent: Agent | None = None) -> Chart:
     events = list(session.journal.read())
     decided = [event for event in events if (_layer(event) == layer if layer else _layer(event))]
     if not decided:
-        raise UsageError(f"{layer or 'no layer'} has not acted in this session: run a lesson of it first")
+        raise UsageError(
+            f"{f'{layer} has not' if layer else 'no layer has'} acted in this session: run a lesson of it first"
+        )
     made = decided[-1]
     before, after = _around(session, events, made)
     return compare_chart(TITLES[_layer(made)], before, after, _price(session, events, made, before, after))
@@ -205,8 +207,8 @@ def _price(
     practice = session.info.model == "practice"
     model, rates = LESSON_MODEL if practice else session.info.model, rates_of(session.info.model)
     less = sum(before.values()) - sum(after.values())
-    told = [f"Each request from here on is ${abs(less) * rates.read:.4f} {'cheaper' if less >= 0 else 'dearer'} "
-            f"(prices of {model})."]  # fmt: skip
+    change = "cheaper" if less >= 0 else "more expensive"
+    told = [f"Each request from here on is ${abs(less) * rates.read:.4f} {change} (prices of {model})."]
     if isinstance(made, ResultStored):
         return [f"Storing costs nothing; the first request is ${less * rates.write:.4f} cheaper.", *told]
     calls = [event for event in events if isinstance(event, ForkEnded) and event.purpose == "compaction"]

@@ -376,7 +376,8 @@ class Agent:
         wanted = headless and self.settings.rerun == "replay" and self.settings.from_outside("rerun")
         if not (wanted or self.project.trusted_by_word or self.settings.trust_all):
             raise TrustError(
-                "this cell's recorded code is not run again: it came with the notebook, and you have not said that "
+                "this cell's recorded code is not run again: it came with the notebook, and you have not "
+                "confirmed that "
                 f"you trust {self.project.root}; if you do, run %agent trust"
             )
         self._saved_shown.add((recording.place, recording.request.cell, asked))

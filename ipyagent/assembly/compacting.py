@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 # ---- The line of `%compact` and what it asks for.
 
-USAGE = "%compact [wishes for the summary] [--from N] [--up-to N] [--snip A:B] [--step] [--dry-run] [--undo]"
+USAGE = "%compact [instructions] [--from N] [--up-to N] [--snip A:B] [--step] [--dry-run] [--undo]"
 NAMES = ("--from", "--up-to", "--snip", "--step", "--dry-run", "--undo")
 _PAIR = re.compile(r"(\d+)(?::(\d+))?")
 
@@ -101,7 +101,7 @@ def _alone(wanted: CompactOptions) -> tuple[tuple[str, bool], ...]:
 
 def _number(name: str, value: str) -> int:
     if not value.isdecimal() or int(value) < 1:
-        raise UsageError(f"{name} takes the number of a turn, from 1 up, not {value!r}")
+        raise UsageError(f"{name} takes a turn's number, 1 or more, not {value!r}")
     return int(value)
 
 
@@ -186,7 +186,7 @@ class CompactCommand:
     def _session(self) -> Session:
         session = self._sessions.take_up()
         if session is None or not session.history.turns:
-            raise UsageError("there is no conversation to compact yet: a %%agent cell begins one")
+            raise UsageError("there is no conversation to compact yet: start one with a %%agent cell")
         return session
 
     async def _compact(self, session: Session, wanted: CompactOptions, main: MainThreadExecutor) -> str:

@@ -172,9 +172,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             if value and value not in known:
                 raise UsageError(f"{name} is one of {', '.join(filter(None, known))}, not {value!r}")
         if self.max_turns < 0:
-            raise UsageError(f"max_turns must be a number from 1 up, or 0 for the setting, not {self.max_turns}")
+            raise UsageError(f"max_turns must be 1 or more, or 0 for the setting, not {self.max_turns}")
         if self.fresh and self.fork:
-            raise UsageError("fresh and fork exclude each other: without history, or with a copy of it")
+            raise UsageError("use either fresh (no history) or fork (a copy of the history)")
 
     def lesson_for(self, model: str) -> list[Mention]:
         """What tells the practice model that the request is one of a lesson. Raises UsageError for another model, and

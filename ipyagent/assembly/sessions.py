@@ -151,7 +151,7 @@ class Sessions:
         if not folders:
             for empty in self.project.empty_sessions():
                 if name and empty.name.startswith(name):
-                    raise UsageError(f"{empty_line(empty)}: begin with %agent new")
+                    raise UsageError(f"{empty_line(empty)}: start a new session with %agent new")
             which, then = (f" {name!r}", "%agent sessions lists them") if name else ("", "%agent new begins one")
             raise UsageError(f"no other session{which} here; {then}")
         return self._open(folders[0])
@@ -208,7 +208,7 @@ class Sessions:
         self._check_label(label)
         mine = self.current.journal.session if self.current is not None else ""
         if not name and self.current is None:
-            raise UsageError("no session to fork yet: a %%agent cell begins one")
+            raise UsageError("no session to fork yet: start one with a %%agent cell")
         source = self.project.session_folder(name or mine)
         if name and name != mine:
             if source not in self.stored():
@@ -373,8 +373,8 @@ def _newest(standing: Sequence[TurnRecord], text: str, cell: str) -> list[TurnRe
 def which_notebook(names: Sequence[str]) -> str:
     """What to say when several notebooks have a cell and no front-end tells which of them asks."""
     return (
-        f"{len(names)} notebooks here have this very cell ({', '.join(names[:SHOWN_NAMES])}), and nothing tells which "
-        "one runs now; set JPY_SESSION_NAME to its path before the kernel starts, or give the cell words of its own"
+        f"{len(names)} notebooks here contain this cell ({', '.join(names[:SHOWN_NAMES])}), and it is not known "
+        "which one is running; set JPY_SESSION_NAME to its path before the kernel starts, or reword the cell"
     )
 
 

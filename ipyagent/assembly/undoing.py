@@ -58,11 +58,11 @@ def undo_turn(session: Session | None, root: Path) -> TurnUndone:
     due = session.history.files.next if session is not None else None
     if session is None or due is None:
         more = f". {NOT_COVERED}" if session is not None and ran_in(session, 0, 0) else ""
-        raise UsageError(f"no file change of this session is left to undo{more}")
+        raise UsageError(f"no file changes are left to undo in this session{more}")
     undone = restore(due.changes, root, session.journal.folder / BACKUPS)
     if not (due.turn or due.replay) and not undone.restored:
         left = "; " + "; ".join(undone.conflicts) if undone.conflicts else ""
-        raise UsageError(f"no file change of the other turns is left to undo{left}")
+        raise UsageError(f"no file changes of the other turns are left to undo{left}")
     session.record(FilesRestored(paths=undone.restored, since=due.changes[0].id))
     if not due.turn:
         return TurnUndone(0, "", *undone, ran=bool(due.replay), replay=due.replay)

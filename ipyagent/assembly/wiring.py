@@ -68,7 +68,10 @@ def without_small(settings: IPyAgent, name: str) -> str:
         return ""
     settings.missing.add((address_of(settings), name))
     main = model_of(settings)
-    return f"the server has no {name} (small_model), so {main} does its work; to use another, set IPyAgent.small_model"
+    return (
+        f"the server has no {name} (small_model), so {main} is used for small jobs; to use another, set "
+        "IPyAgent.small_model"
+    )
 
 
 def info_of(settings: IPyAgent, connections: Connections, session: Session | None) -> ModelInfo:

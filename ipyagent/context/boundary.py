@@ -64,7 +64,7 @@ def whole_turns(view: ContextView, starts: Sequence[int], first: int = 0, last: 
         begin = starts[begins - 1] if begins > 1 else 1
     blocks = tuple(block for (_, block, _), place in zip(placed, stand, strict=True) if begin <= place <= end)
     if not blocks:
-        raise CompactionFailed("these turns were compacted before, nothing of them is left: choose later ones")
+        raise CompactionFailed("these turns were already compacted: choose later ones")
     one = f"turn {max(begins, 1)}"
     return Range(
         first=begin,
@@ -114,7 +114,7 @@ PICTURE = "The newest picture of what went:"
 PICTURE_SHARE = 64
 """The part of the window that a picture may take to stay: one in so many."""
 NOT_NOW = (
-    "the newest turn was stopped between a tool call and its answer, and the model's thinking there must stay: "
+    "the newest turn was stopped between a tool call and its answer, and the model's thinking there must be kept: "
     "compact everything, or send the agent a message first"
 )
 _STORED = re.compile(

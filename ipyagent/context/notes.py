@@ -93,11 +93,15 @@ class NotesLayer:
             )
         )
         if policy.notes.empty or (not policy.edits and forked.status != "finished"):
-            raise AgentError(f"the notes were not written, a later turn tries again: {forked.message or forked.status}")
+            raise AgentError(
+                f"the notes were not written; a later turn will try again: {forked.message or forked.status}"
+            )
         if policy.notes == old:  # they cover what they covered before, and no more
             return (LayerDecision(layer=self.name, words=NOTHING_NEW),)
         if read_notes(path) != before:
-            raise AgentError(f"{path.name} was changed by another program and left as it is; a later turn tries again")
+            raise AgentError(
+                f"{path.name} was changed by another program and left as it is; a later turn will try again"
+            )
         kept = policy.notes.limited(_limit(now, "notes_section_tokens"), _limit(now, "notes_tokens"))
         written = now.redact(str(kept))
         try:

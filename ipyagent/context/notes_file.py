@@ -56,7 +56,7 @@ class Notes(NamedTuple):
         if not found:
             raise AgentError('the template of the session notes has no heading: add a line that begins with "# "')
         if len({section.heading for section in found}) < len(found):
-            raise AgentError("the template of the session notes has a heading twice: rename one")
+            raise AgentError("the template of the session notes has the same heading twice: rename one")
         return cls(tuple(found))
 
     def __str__(self) -> str:

@@ -360,7 +360,7 @@ class _StoreResults:
             try:
                 stored = store(whole, folder=now.folder, place=now.place, limit=0, preview=preview)
             except OSError as problem:
-                why = f"{problem.strerror or problem}: the results of this message stay whole"
+                why = f"{problem.strerror or problem}: the results of this message are kept in full"
                 return [*made, LayerFailed(layer=self.name, why=why)]
             *more, text = stored.events
             made.extend(more)

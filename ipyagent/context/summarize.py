@@ -393,9 +393,10 @@ async def _ask(now: LayerContext, gone: Range, words: str, shorten: dict[str, in
             break
         order = shorter
     raise CompactionTooLong(
-        f"the compaction call does not fit the window of {now.state.window:,} tokens, also when it is shortened and "
-        f"without {order.drop_first} of {sum(m['role'] == 'assistant' for m in messages)} rounds: start afresh with "
-        "%agent new"
+        f"the compaction call does not fit the window of {now.state.window:,} tokens, even when it is shortened and "
+        f"leaves out {order.drop_first} of {sum(m['role'] == 'assistant' for m in messages)} rounds: start a "
+        "new session "
+        "with %agent new"
     )
 
 

@@ -132,7 +132,7 @@ def check_fixed_part(head: int, tools: int, state: WindowState) -> None:
     if head >= state.block_mark:
         raise WindowTooSmall(
             f"system prompt {head - tools:,} + tools {tools:,} + reserve {reserve:,} tokens do not fit the window of "
-            f"{state.window:,}: choose a model with a larger window, have the server give it one (Ollama: "
+            f"{state.window:,}: choose a model with a larger window, configure a larger one in the server (Ollama: "
             "OLLAMA_CONTEXT_LENGTH), set IPyAgent.window, or remove tools"
         )
 

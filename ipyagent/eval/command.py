@@ -91,4 +91,4 @@ def _consent(source: str) -> None:
     if not sys.stdin.isatty():
         raise AgentError(f"{said} To run without a question: --yes")
     if input(plain(f"{said}\nContinue? [y/N] ")).strip().lower() not in ("y", "yes"):
-        raise AgentError("nothing was run, for you did not say yes")
+        raise AgentError("nothing was run because you did not confirm")

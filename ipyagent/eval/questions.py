@@ -170,7 +170,7 @@ def read_questions(path: Path, tables: Path, labels: Path | None = None) -> list
         table = _table(root, texts["file_name"], where)
         found[name] = Question(id=name, answers=answers, table=table, tolerance=tolerance, **texts)
     if not found:
-        raise UsageError(f"{path} has no questions: write one a line")
+        raise UsageError(f"{path} has no questions: write one on each line")
     return list(found.values())
 
 

@@ -44,12 +44,12 @@ def run_command(extension: Extension, line: str) -> AgentRequest | None:
         if rest and not nearest(word, list(known), cutoff=0.7):
             return AgentRequest(line.strip())
         near = nearest(word, list(known))
-        words = f"a request goes into a %%agent cell; commands: {', '.join(known)}"
+        words = f"write requests in a %%agent cell; commands: {', '.join(known)}"
         raise UsageError(f"%agent has no command {word!r}{near}  {words}")
     if rest.strip() and word in BARE:
-        raise UsageError(f"%agent {word} takes nothing after it; a request goes into a %%agent cell")
+        raise UsageError(f"%agent {word} takes no argument; write requests in a %%agent cell")
     if word not in WHILE_BUSY and extension.agent_now.busy:  # said by code that the agent runs
-        raise UsageError(f"a turn is running: %agent {word} works after it has ended")
+        raise UsageError(f"a turn is running: %agent {word} has to wait until it ends")
     answer = command(extension, rest.strip())
     if word in REQUESTS:
         return AgentRequest(answer, rest.strip())
@@ -70,7 +70,7 @@ def _of_part(extension: Extension, command: Command, word: str, rest: str) -> No
     from ipyagent.extension.surfaces import is_live, run_panel
 
     if extension.agent_now.busy and not command.looks:
-        raise UsageError(f"a turn is running: %agent {word} works after it has ended")
+        raise UsageError(f"a turn is running: %agent {word} has to wait until it ends")
     opens = not rest and command.tab and getattr(extension.shell, "kernel", None) is not None and is_live(extension)
     if answer := run_panel(extension, command.tab) if opens else command.run(rest):
         extension.tell(answer)
@@ -128,7 +128,7 @@ def _stop(extension: Extension, rest: str) -> str:
 
 
 def _undo(extension: Extension, rest: str) -> str:
-    """Restore the files that the last turn changed; again: the turn before."""
+    """Restore the files that the last turn changed; run it again for the turn before."""
     return "\n".join(extension.agent_now.undo().lines())
 
 
@@ -140,7 +140,7 @@ def _rollback(extension: Extension, rest: str) -> str:
 
 
 def _hide(extension: Extension, rest: str) -> str:
-    """List cells that ipyagent keeps from the agent, and how to hide one."""
+    """List the cells that are hidden from the agent, and say how to hide one."""
 
     agent = extension.agent_now
     agent.marks.notebook = agent.sessions.notebook
@@ -154,7 +154,7 @@ def _fix(extension: Extension, rest: str) -> str:
 
 
 def _export(extension: Extension, rest: str) -> str:
-    """Write the session to FILE: .md, .html, .txt or .jsonl by its ending."""
+    """Write the session to FILE: .md, .html, .txt or .jsonl, by its extension."""
     from ipyagent.extension.context_report import export
 
     if not rest:
@@ -182,8 +182,9 @@ def _model(extension: Extension, rest: str) -> str:
     if rest and (names := agent.connections.unlisted(rest, agent.endpoint())):
         close = [name for name in names if rest.casefold() in name.casefold() or name.casefold() in rest.casefold()]
         near = list(dict.fromkeys([*get_close_matches(rest, names, n=3, cutoff=0.5), *close]))[:3]
-        some = f"near it are {', '.join(near)}" if near else f"it lists {', '.join(names[:3])}{' …' * (len(names) > 3)}"
-        told += f"; the server has not listed a model of this name: {some}"
+        known = f"it has {', '.join(names[:3])}{' …' * (len(names) > 3)}"
+        some = f"similar names: {', '.join(near)}" if near else known
+        told += f"; the server does not list a model with this name: {some}"
     return told
 
 
@@ -211,7 +212,7 @@ def _allow(extension: Extension, rest: str) -> str:
         parse_rule(rest, agent.tool_names())
         agent.permissions.remember(rest)
     rules = [str(rule) for rule in agent.permissions.rules]
-    return "allowed in this project: " + (", ".join(rules) if rules else "nothing without a question")
+    return "allowed in this project: " + (", ".join(rules) if rules else "no rule yet")
 
 
 def _context(extension: Extension, rest: str) -> str:
@@ -265,9 +266,9 @@ def _compact(extension: Extension, rest: str) -> str:
 
 
 def _trust(extension: Extension, rest: str) -> str:
-    """Load what this folder holds (memory, instructions, settings, sessions) from now on; --off: no longer."""
+    """Trust this folder: load its memory, instructions, settings and sessions; --off: stop trusting it."""
     if rest not in ("", "--off"):
-        raise UsageError("%agent trust takes nothing after it, or --off")
+        raise UsageError("%agent trust takes no argument except --off")
     agent = extension.agent_now
     agent.trust(off=rest == "--off")
     lines = agent.take_notices()
@@ -288,7 +289,7 @@ def _tools(extension: Extension, rest: str) -> str:
 
 
 def _doctor(extension: Extension, rest: str) -> str:
-    """Check what the agent needs."""
+    """Check the setup and say what is missing."""
     from ipyagent.extension.doctor import doctor
 
     return doctor(extension.agent_now, extension.shell)[0]
@@ -383,7 +384,7 @@ def fix_request(extension: Extension, rest: str) -> str:
     marks = extension.agent_now.marks
     if any(marks.hides(source) for source in cells_of(error)):
         raise UsageError(
-            f"the newest error is in a cell that is hidden from the agent: take {HIDE} out of it to have it fixed"
+            f"the newest error is in a cell that is hidden from the agent: remove {HIDE} from it to have it fixed"
         )
     told = mask(render_failure(error)).replace("```", "'''")
     wish = f"\n{rest}" if rest else ""

@@ -46,7 +46,8 @@ def document(events: Iterable[Event], suffix: str) -> str:
     kind = EXPORT_KINDS.get(suffix)
     if kind is None:
         raise UsageError(
-            f"the file's ending sets its format: use one of {', '.join(EXPORT_KINDS)}, .jsonl; not {suffix or 'none'}"
+            f"the file's extension sets its format: use one of {', '.join(EXPORT_KINDS)}, .jsonl; not "
+            f"{suffix or 'none'}"
         )
     turns: list[list[Event]] = [[]]
     for event in events:
@@ -309,11 +310,11 @@ def export(agent: Agent, path: Path) -> str:
     """Write the session to a file; one line that says what was written."""
     session = agent.session
     if session is None:
-        raise UsageError("no session to export yet: a %%agent cell begins one")
+        raise UsageError("no session to export yet: start one with a %%agent cell")
     try:
         write(session.journal.read(), path, session.journal.path)
     except OSError as problem:
-        raise AgentError(f"cannot write {path} ({problem.strerror}): name a file in a folder that is there") from None
+        raise AgentError(f"cannot write {path} ({problem.strerror}): name a file in an existing folder") from None
     return f"wrote {path} ({path.stat().st_size:,} bytes, {counted(len(session.history.turns), 'turn')})"
 
 

@@ -125,7 +125,7 @@ def _packages(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
         mend = "in notebooks the agent needs one: pip install 'ipykernel>=7'"
         yield DoctorFinding("note", "packages", ", ".join(told), mend)
     elif FORGETFUL_KERNEL <= _parts(kernel) < MENDED_KERNEL:
-        mend = "with it a cell now and then waits until the page is reloaded: pip install 'ipykernel>=7.4'"
+        mend = "with this version a cell sometimes waits until you reload the page: pip install 'ipykernel>=7.4'"
         yield DoctorFinding("note", "packages", ", ".join(told), mend)
     else:
         yield DoctorFinding("ok", "packages", ", ".join(told))
@@ -147,11 +147,11 @@ def _front_end(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
 
     front = describe_frontend(shell, agent.settings.panels)
     if front.kind != "kernel":
-        yield DoctorFinding("ok", "front-end", f"{front.kind}: text, questions on the line, Ctrl-C stops")
+        yield DoctorFinding("ok", "front-end", f"{front.kind}: text, questions on the input line, Ctrl-C stops")
         return
     page = _page(shell)
     if front.live_widgets:
-        yield DoctorFinding("ok", "front-end", f"{page}: live panels, questions on buttons or on the line")
+        yield DoctorFinding("ok", "front-end", f"{page}: live panels, questions on buttons or on the input line")
         if _parts(_version("ipykernel")) < (7,):
             yield DoctorFinding(
                 "note", "buttons", "Stop and Allow wait while code blocks on this ipykernel",
@@ -159,8 +159,8 @@ def _front_end(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
             )  # fmt: skip
     elif front.person:
         yield DoctorFinding(
-            "note", "front-end", f"{page}: static output, rewritten each second; questions on the line",
-            "where widgets work, %config IPyAgent.panels = 'widgets' has panels with buttons",
+            "note", "front-end", f"{page}: static output, updated every second; questions on the input line",
+            "if widgets work here, %config IPyAgent.panels = 'widgets' shows panels with buttons",
         )  # fmt: skip
     else:
         yield DoctorFinding(
@@ -193,10 +193,11 @@ def _project(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     elif project.home_line() and (line := project.untrusted_line()):
         yield DoctorFinding("note", "project", line)
     elif project.carried():
-        mend = "look at .ipyagent/, then run %agent trust"
-        yield DoctorFinding("note", "project", f"{project.root}, not trusted yet: what it brings is not loaded", mend)
+        mend, unused = "look at .ipyagent/, then run %agent trust", "its memory, settings and sessions are not loaded"
+        yield DoctorFinding("note", "project", f"{project.root}, not trusted yet: {unused}", mend)
     else:
-        yield DoctorFinding("ok", "project", f"{project.root}, not trusted yet (%agent trust); it brings nothing")
+        words = f"{project.root}, not trusted yet (%agent trust); there is nothing to load"
+        yield DoctorFinding("ok", "project", words)
     if project.elsewhere:
         yield DoctorFinding("note" if project.writable else "ok", "project", project.place_line())
 
@@ -211,7 +212,8 @@ def _disk(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
             yield DoctorFinding("bad", name, f"{there} is a file and should be a folder", "move it away")
             continue
         if not os.access(there, os.W_OK | os.X_OK):
-            yield DoctorFinding("bad", name, f"{folder} cannot be written", "set IPYAGENT_HOME to a folder of yours")
+            mend = "set IPYAGENT_HOME to a folder that you own"
+            yield DoctorFinding("bad", name, f"{folder} cannot be written", mend)
             continue
         if line := why_no_locks(folder):
             yield DoctorFinding("note", name, line)
@@ -382,7 +384,7 @@ def connection(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     elif address := endpoint.base_url or given:
         yield _knocked(address, usual=False)
     elif os.environ.get("ANTHROPIC_PROFILE"):
-        yield DoctorFinding("ok", "connection", "as ANTHROPIC_PROFILE says; not tried")
+        yield DoctorFinding("ok", "connection", "set by ANTHROPIC_PROFILE; not tried")
     else:
         yield _knocked(USUAL, usual=True)
 
@@ -417,14 +419,14 @@ def _knocked(address: str, *, usual: bool) -> DoctorFinding:
     """`usual`: the address was not chosen; that it does not answer now is a remark then (no network)."""
     shown, parts = _shown(address), urlsplit(address)
     if _through_proxy(address):
-        return DoctorFinding("ok", "connection", f"{shown}, through the proxy of the environment; not tried")
+        return DoctorFinding("ok", "connection", f"{shown}, through the proxy set in the environment; not tried")
     why = _unreachable(address) if parts.scheme in ("http", "https") else "it does not begin with http:// or https://"
     if not why:
-        return DoctorFinding("ok", "connection", f"{shown} takes connections; no request was sent")
+        return DoctorFinding("ok", "connection", f"{shown} accepts connections; no request was sent")
     if usual:
-        mend = "is there a network? offline: %agent model practice, or a local server by ANTHROPIC_BASE_URL"
+        mend = "check the network; offline, use %agent model practice or a local server (ANTHROPIC_BASE_URL)"
         return DoctorFinding("note", "connection", f"{shown} does not answer ({why})", mend)
-    mend = "start the server, or set ANTHROPIC_BASE_URL to where it listens"
+    mend = "start the server, or set ANTHROPIC_BASE_URL to its address"
     return DoctorFinding("bad", "connection", f"{shown} does not answer ({why})", mend)
 
 

@@ -66,9 +66,9 @@ def parse(line: str) -> CellOptions:
         else:
             raise UsageError(f"%%agent takes options only on its first line, not {word!r}; the request goes below it")
     if found.get("fresh") and found.get("fork"):
-        raise UsageError("--fresh and --fork exclude each other: without history, or with a copy of it")
+        raise UsageError("use either --fresh (no history) or --fork (a copy of the history)")
     if found.get("rerun") and found.get("replay"):
-        raise UsageError("--rerun and --replay exclude each other: asked again, or replayed without the model")
+        raise UsageError("use either --rerun (asks the model) or --replay (runs the recorded code)")
     return CellOptions(**found)
 
 

@@ -22,14 +22,14 @@ from ipyagent.tools.schema import doc_of
 OPTIONS = {
     "--model NAME": "the model for this request",
     "--mode ask|auto|read_only": "permissions for this request",
-    "--max-turns N": "model calls at most",
-    "--effort LEVEL": "low, medium, high, xhigh or max, where the model has it",
+    "--max-turns N": "at most N model calls",
+    "--effort LEVEL": "low, medium, high, xhigh or max, if the model supports it",
     "--fresh": "without history, not kept in the conversation",
     "--fork": "with history, not kept in the conversation",
     "--quiet": "only the answer is shown",
-    "--rerun": "asks the model also when the cell is unchanged",
+    "--rerun": "asks the model even if the cell is unchanged",
     "--replay": "runs the recorded code of the unchanged cell again, without the model",
-    "--lesson NAME": "the request is one of a lesson, which the practice model plays",
+    "--lesson NAME": "the request belongs to this lesson of the practice model",
 }
 
 

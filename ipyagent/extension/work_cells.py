@@ -43,7 +43,9 @@ def run_cells(extension: Extension, rest: str) -> str:
     session = extension.agent_now.session
     cells = work_cells(session.journal.read()) if session is not None else []
     if not any(cell["cell_type"] == "code" for cell in cells):
-        raise UsageError("the agent has run no code in this session that ended without an error: ask it for some first")
+        raise UsageError(
+            "the agent has not run any code without an error in this session: ask it for some first"
+        )
     if rest:
         return _into_file(cells, extension.agent_now.folder / Path(rest).expanduser())
     front = extension.front
@@ -52,7 +54,7 @@ def run_cells(extension: Extension, rest: str) -> str:
     if front.kind == "terminal" or front.person:
         extension.shell.set_next_input(as_script(cells))
         return f"{_count(cells)} in the next input; {_INTO_FILE}"
-    raise UsageError(f"this front end cannot insert cells; {_INTO_FILE}")
+    raise UsageError(f"this front-end cannot insert cells; {_INTO_FILE}")
 
 
 def as_cells(extension: Extension, below: str) -> AsCells:
@@ -108,13 +110,13 @@ def _into_file(cells: list[dict[str, Any]], path: Path) -> str:
         raise UsageError(f"%agent cells FILE: a notebook's name ends in .ipynb, {path.name!r} does not")
     notebook = Notebook.new(cells)
     if wrong := notebook.problem():
-        raise UsageError(f"the cells make no valid notebook: {wrong}")
+        raise UsageError(f"the cells would make an invalid notebook, so none was written: {wrong}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:
             file.write(notebook.data)
     except FileExistsError:
-        raise UsageError(f"{path} exists already; give another name") from None
+        raise UsageError(f"{path} already exists; choose another name") from None
     except OSError as problem:
         raise UsageError(f"cannot write {path} ({problem.strerror or problem}): name another file") from None
     return f"{_count(cells)} written to {path}"

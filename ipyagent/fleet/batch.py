@@ -382,7 +382,7 @@ class BatchRunner:
 # What a batch gave back for one question: its outcome, and a transcript like that of any other session.
 
 
-EMPTY = "the answer was empty: say in the prompt what an answer looks like"
+EMPTY = "the answer was empty: describe the expected answer in the prompt"
 
 
 @functools.cache
@@ -433,7 +433,7 @@ def _ending(reply: ModelReply, text: str) -> tuple[Ending, str]:
     if stop == "refusal":
         return "refused", reply.details or "the model refused: change the prompt, or choose another model"
     if stop in CUTTING:
-        return "limit", "the answer was cut off at its largest length: raise IPyAgent.max_output"
+        return "limit", "the answer was cut off at the output limit: raise IPyAgent.max_output"
     if not text.strip():
         return "failed", EMPTY
     return "finished", ""

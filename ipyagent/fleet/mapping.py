@@ -503,7 +503,7 @@ def _named(value: Any, folder: Path) -> str:
         return path.relative_to(folder).as_posix() if at_home else path.as_posix()
     text = str(value)
     if _OBJECT.search(text):
-        raise UsageError(f"{text[:80]} means nothing to a model: give text, a number, a path or a dict of them")
+        raise UsageError(f"{text[:80]} cannot be given to a model: use text, a number, a path or a dict of them")
     return text
 
 

@@ -88,7 +88,7 @@ def encode(event: E) -> tuple[bytes, E]:
         return line + b"\n", event if same else cast("E", _decoder.decode(line))
     except (TypeError, ValueError, RecursionError) as problem:
         raise JournalError(
-            f"cannot store a {type(event).__name__} event ({problem}): start afresh with %agent new"
+            f"cannot store a {type(event).__name__} event ({problem}): start a new session with %agent new"
         ) from None
 
 
@@ -276,7 +276,9 @@ class Journal:
                 last, events = max(last, event.id), events + 1
                 replay(event)
             if not events and any(not problem.torn for problem in problems):
-                raise JournalError(f"{path} is not a transcript, none of its lines is an event: begin with %agent new")
+                raise JournalError(
+                    f"{path} is not a transcript, none of its lines is an event: start a new session with %agent new"
+                )
             return cls(folder, folder.name, last=last, lock=lock), problems
         except OSError as problem:
             lock.release()
@@ -389,7 +391,7 @@ class Journal:
                 f"cannot write {self.path} ({problem.strerror}): free some space, then run again"
             ) from None
         if not links:
-            raise JournalError(f"{self.path} was deleted while it was in use; start afresh with %agent new")
+            raise JournalError(f"{self.path} was deleted while it was in use; start a new session with %agent new")
 
     @property
     def closed(self) -> bool:

@@ -221,7 +221,8 @@ def _request(session: Session) -> tuple[Request, Count]:
             raise WindowTooSmall(f"{problem}; %agent new starts with the tools that fit") from None
         raise PromptTooLong(
             f"the context window is full: {count.tokens:,} of {state.window:,} tokens, the hard limit is "
-            f"{state.block_mark:,}; make room with %compact, start afresh with %agent new, or choose a model with a "
+            f"{state.block_mark:,}; make room with %compact, start a new session with %agent new, or choose a "
+            "model with a "
             "larger window",
             kind="blocked",
         )

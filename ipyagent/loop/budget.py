@@ -98,7 +98,7 @@ class Spending:
                     self._written.set()
                     return
             if not add_spent(self._path, sum(sums)):
-                self._notice(f"today's cost could not be noted: make {self._path} writable, or set IPYAGENT_HOME")
+                self._notice(f"today's cost could not be saved: make {self._path} writable, or set IPYAGENT_HOME")
                 self._written.set()
                 return
             with self._lock:

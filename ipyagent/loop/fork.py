@@ -211,7 +211,7 @@ def _room(session: Session, order: ForkOrder, tokens: int, window: int) -> int:
     least = min(most // 2, window // REPLY_SHARE)
     if tokens + least > window:
         raise PromptTooLong(
-            f"not sent, the prompt is too long by our count: {tokens:,} tokens > {window - least:,}; see %compact",
+            f"not sent: the prompt is too long by our count: {tokens:,} tokens > {window - least:,}; see %compact",
             kind="blocked",
         )
     return max(1, min(most, window - tokens))
@@ -262,7 +262,7 @@ async def _reply(model: Model, request: Request, spent: _Spent, *, patient: bool
                     spent.add(meter.usage)
                     meter = RequestMeter()
                 if isinstance(event, RetryWait) and not patient:
-                    told = f"the server does not answer now ({event.reason}): a later turn tries it again"
+                    told = f"the server is not answering ({event.reason}): a later turn will try again"
                     raise ModelError(told, kind="busy")
                 meter.take(event)
     finally:

@@ -170,7 +170,7 @@ class CommandHook:
         try:
             return msgspec.json.decode(said, type=dict[str, Any])
         except msgspec.DecodeError as problem:
-            raise CommandFailed(f"its answer is no JSON object ({problem})") from None
+            raise CommandFailed(f"its answer is not a JSON object ({problem})") from None
 
 
 class _Unreadable:

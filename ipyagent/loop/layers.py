@@ -46,12 +46,15 @@ from ipyagent.model.prices import LESSON_MODEL, cost_of
 E = TypeVar("E", bound=Event)
 
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
-COLLAPSING = "finished turns collapse instead of a compaction; %compact still works (IPyAgent.layer_collapse)"
+COLLAPSING = "finished turns are collapsed instead of compacted; %compact still works (IPyAgent.layer_collapse)"
 """While collapse is on, automatic compaction stands back; the reactive one stays."""
 
 BREAKER = "compaction"
 """Name under which the circuit breaker journals itself."""
-OFF = "automatic compaction is off after repeated failures; %compact still works, or start afresh with %agent new"
+OFF = (
+    "automatic compaction is off after repeated failures; %compact still works, or start a new session "
+    "with %agent new"
+)
 
 
 def _alone(order: ForkOrder) -> tuple[ForkOrder, Callable[[Forked], None]]:
@@ -150,7 +153,7 @@ class Engine:
             return None
         if trigger == "model" and self._wished:
             self.why_not = "a second compaction within one turn is not made"
-            self._say_once("the model asked for a second compaction within one turn; it is not made")
+            self._say_once("the model asked for a second compaction within one turn, which was refused")
             return None
         self.why_not = "there is nothing to compact"
         try:

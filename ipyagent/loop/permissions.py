@@ -295,7 +295,7 @@ class Permissions:
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError) as problem:
             raise SettingError(
-                f"the file of permission rules {self._store} cannot be read ({problem}); fix or delete it"
+                f"the file with the permission rules {self._store} cannot be read ({problem}); fix or delete it"
             ) from None
 
     def _change(self, change: Callable[[list[str]], list[str]]) -> None:
@@ -308,6 +308,6 @@ class Permissions:
                 write_atomically(self._store, f"{text}\n".encode())
         except OSError as problem:
             raise SettingError(
-                f"the permission rules stay as they are, {self._store} cannot be written "
+                f"the permission rules were not changed, because {self._store} cannot be written "
                 f"({problem.strerror or problem}; {home_variable()}): free some space, or set IPYAGENT_HOME"
             ) from None

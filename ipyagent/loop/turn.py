@@ -118,14 +118,17 @@ async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine
         match reply.said.stop_reason:
             case "refusal":
                 why = f" ({reply.details})" if reply.details else ""
-                return "refused", f"the model refused{why}; rephrase the request or change the %agent model"
+                return (
+                    "refused", f"the model refused{why}; rephrase the request, or choose another model "
+                    "with %agent model NAME"
+                )
             case "max_tokens":
                 return (
                     "limit",
                     "the reply was cut off at the output limit; ask it to continue, or raise IPyAgent.max_output",
                 )
             case "model_context_window_exceeded":
-                return "limit", "the reply reached the end of the context window; start afresh with %agent new"
+                return "limit", "the reply reached the end of the context window; start a new session with %agent new"
             case "" if reply.broken:
                 return "failed", f"{reply.broken}, twice; what arrived is kept, ask it to continue"
             case _ if not is_empty(reply.said.blocks):
@@ -140,4 +143,4 @@ async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine
         )
     limit = session.limits.max_turns
     made = f"{limit} model call{'' if limit == 1 else 's'}"
-    return "limit", f"stopped after {made} (max_turns); say `continue` in a %%agent cell"
+    return "limit", f"stopped after {made} (max_turns); write `continue` in a %%agent cell"

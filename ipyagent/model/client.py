@@ -275,7 +275,7 @@ class AnthropicModel:
                         yield event
             except anthropic.APIStatusError as problem:
                 told = " ".join(without_keys(problem.message, *self._secrets).split())[:300]
-                broken = f"the server broke off: {told}"
+                broken = f"the server ended the reply: {told}"
             except (anthropic.APIError, httpx2.HTTPError) as problem:
                 broken = f"the connection broke ({type(problem).__name__})"
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
@@ -290,7 +290,8 @@ class AnthropicModel:
             hint = "run the cell again" if _may_answer(stream) else "check ANTHROPIC_BASE_URL"
             if broken == ENDED:  # Ollama tells nobody else
                 hint += "; if it happens again, the server's own log says why"
-            raise _TryAgain(Unreachable(f"{broken}, and nothing of the reply had come: {hint}", kind="stream"), broken)
+            text = f"{broken}, and no part of the reply had arrived: {hint}"
+            raise _TryAgain(Unreachable(text, kind="stream"), broken)
         if request.model in self._guessed and request.model not in self._asking:
             self._ask_behind(request.model)
         yield ModelReply(
@@ -346,7 +347,7 @@ class AnthropicModel:
             if is_transient(refusal):
                 raise _TryAgain(problem, reason_of(refusal))
             raise problem
-        return f"the server broke off: {text}"
+        return f"the server ended the reply: {text}"
 
     async def _open(self, request: Request) -> tuple[Any, list[str]]:
         """The open stream; leaves out what the endpoint lacks, finding it out on the way. With it a line for each tool
@@ -506,7 +507,9 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
         ) from None
     except (anthropic.AnthropicError, ValueError, OSError) as problem:
         text = " ".join(without_keys(str(problem), key).split())
-        raise NoCredentials(f"the stored credentials cannot be used ({text}), nor is ANTHROPIC_API_KEY set") from None
+        raise NoCredentials(
+            f"the stored credentials cannot be used ({text}), and ANTHROPIC_API_KEY is not set"
+        ) from None
 
 
 @cache

@@ -139,7 +139,7 @@ class LocalServer:
         try:
             import xllamacpp
         except ImportError:
-            raise SettingError("local models need the extra: pip install 'ipyagent[local]'") from None
+            raise SettingError("local models need an extra: pip install 'ipyagent[local]'") from None
         parameters: Any = xllamacpp.CommonParams()
         parameters.model.path = str(path)
         parameters.hostnames = ["127.0.0.1"]
@@ -155,7 +155,9 @@ class LocalServer:
         try:
             server: Any = xllamacpp.Server(parameters)
         except Exception as problem:  # noqa: BLE001 - a native library names its failures as it likes
-            raise SettingError(f"{path} could not be loaded ({problem}): check that it is a whole .gguf file") from None
+            raise SettingError(
+                f"{path} could not be loaded ({problem}): check that it is a complete .gguf file"
+            ) from None
         # Nothing but this list holds the server: its threads end when it is let go.
         self._held: list[Any] = [server]
         self._end = weakref.finalize(self, self._held.clear)

@@ -17,7 +17,10 @@ HINT = (
     "  or try everything offline with the rule-based practice model:  %agent model practice"
 )
 
-BAD_KEY = "the key holds characters that no key has: set ANTHROPIC_API_KEY again, without quotes or line breaks"
+BAD_KEY = (
+    "the key contains characters that cannot be in a key: set ANTHROPIC_API_KEY again, without quotes or "
+    "line breaks"
+)
 
 BASE_URL = "ANTHROPIC_BASE_URL"
 READ_ONCE = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", BASE_URL, "ANTHROPIC_CUSTOM_HEADERS")

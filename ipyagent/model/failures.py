@@ -79,7 +79,7 @@ LASTING = (_TOO_LONG, _SPENT, _NO_MODEL, _NO_TOOLS, _WANTS_BACK)
 """What the same request will meet again, although some servers say it with a status of passing trouble."""
 
 
-RAISE = "raise it, or wait until it is renewed"
+RAISE = "raise it, or wait until it resets"
 
 
 class ApiErrorInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +107,8 @@ def failure(refusal: ApiErrorInfo, *, model: str, base_url: str) -> ModelError:
     if _NO_TOOLS.search(lowered):
         return made(
             ModelError,
-            f"the agent works with tools, and the server says: {text}; choose a model that can call them with "
+            f"the agent needs a model that can call tools, and the server says: {text}; choose a model that can "
+            "call them with "
             f"%agent model NAME{at}",
         )
     if _NO_MODEL.search(lowered):
@@ -120,20 +121,20 @@ def failure(refusal: ApiErrorInfo, *, model: str, base_url: str) -> ModelError:
     if status == 403:
         return made(
             AuthenticationFailed,
-            f"the key is not allowed to do this ({text}): check the rights of {name} or choose another model{at}",
+            f"the key is not allowed to do this ({text}): check the permissions of {name} or choose another model{at}",
         )
     if status == 402 or refusal.code in SPENT:
         return made(QuotaSpent, f"the account's limit is reached ({text}): {RAISE}, then run the cell again{at}")
     if status == 413:
         return made(
-            TooLarge, f"the request is too large for the server ({text}): start afresh with %agent new{at}"
+            TooLarge, f"the request is too large for the server ({text}): start a new session with %agent new{at}"
         )
     if status == 404 and ("model" in lowered or model.lower() in lowered):
         return made(UnknownModel, f"{base_url} does not know {model!r} ({text}): choose one with %agent model NAME{at}")
     if status in (404, 405):
         hint = "check ANTHROPIC_BASE_URL, it is the server's address without /v1"
         if "/v1" not in base_url:
-            hint = "check ANTHROPIC_BASE_URL; a server that has only OpenAI's API needs a LiteLLM proxy before it"
+            hint = "check ANTHROPIC_BASE_URL; a server that has only OpenAI's API needs a LiteLLM proxy in front of it"
         return made(
             NoSuchPath,
             f"there is no Messages API at {base_url} (status {status}: {text}): {hint}{at}",
@@ -141,29 +142,31 @@ def failure(refusal: ApiErrorInfo, *, model: str, base_url: str) -> ModelError:
     if refusal.type == "exceed_context_size_error" or _TOO_LONG.search(lowered):
         return made(
             PromptTooLong,
-            f"the model's window is full ({text}): start afresh with %agent new, or choose a model with a larger "
+            f"the model's window is full ({text}): start a new session with %agent new, or choose a model with "
+            "a larger "
             f"window{at}",
         )
     if _WANTS_BACK.search(lowered):
         return made(
             BadRequest,
-            f"the model wants back what it thought before each tool call, and it was lost on the way ({text}): choose "
+            f"the model requires its earlier thinking, which was lost on the way ({text}): choose "
             f"another model with %agent model NAME{at}",
         )
     if status in (400, 422) and re.search(r"image|document|pdf", lowered) and "tool_use" not in lowered:
-        return made(ImageRefused, f"the server refused an image or document: {text}{at}; send it smaller")
+        return made(ImageRefused, f"the server refused an image or document: {text}{at}; attach a smaller one")
     if status < 500 and _NOT_LOADED.search(lowered):
         return made(ModelError, f"{text}; load a model in the server, then run the cell again{at}")
     if status in RETRIED or status >= 500:
-        return made(Busy, f"{_busy(status)} ({text}): run the cell again in a while{at}")
+        return made(Busy, f"{_busy(status)} ({text}): run the cell again later{at}")
     if not refusal.message:
         return made(
             BadRequest,
             f"the server refused the request and gave no reason (status {status}): if the conversation is long, make "
-            f"room with %compact; else the server's own log says why{at}",
+            f"room with %compact; otherwise see the server's log{at}",
         )
     return made(
-        BadRequest, f"the server refused the request: {text}{at}; if it happens again, start afresh with %agent new"
+        BadRequest,
+        f"the server refused the request: {text}{at}; if it happens again, start a new session with %agent new",
     )
 
 

@@ -433,7 +433,7 @@ def known_parts(without: Iterable[str], notice: Callable[[str], None]) -> dict[s
             except Exception as problem:  # noqa: BLE001 - foreign module code may raise anything; it is reported
                 notice(f"{told}: {type(problem).__name__}: {problem}; IPyAgent.without leaves it out")
     if unknown := sorted(left - {*BUILT_IN, *(point.name for point in entry_points(group=GROUP))}):
-        notice(f"IPyAgent.without names no part: {', '.join(unknown)}; there are {', '.join(BUILT_IN)}")
+        notice(f"IPyAgent.without names unknown parts: {', '.join(unknown)}; there are {', '.join(BUILT_IN)}")
     return found
 
 
@@ -447,7 +447,7 @@ def make_parts(makers: Iterable[Maker], host: Any) -> Parts:
             if getattr(make, "__module__", "").startswith("ipyagent."):
                 raise
             which, why = getattr(make, "__name__", make), f"{type(problem).__name__}: {problem}"
-            host.notice(f"the part {which} was left out: {why}; IPyAgent.without leaves it out for good")
+            host.notice(f"the part {which} was left out: {why}; IPyAgent.without leaves it out permanently")
             continue
         made.append(part)
     return Parts(made)

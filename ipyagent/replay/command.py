@@ -72,7 +72,7 @@ def _setting(text: str) -> tuple[str, Any]:
     if not sign or name not in setting_names():
         raise UsageError(f"--set {text!r}: write NAME=VALUE with the name of a setting")
     if name in FIXED:
-        raise UsageError(f"--set {name}: a replay has its own, the practice model answers as recorded")
+        raise UsageError(f"--set {name}: not available in a replay, where the practice model answers as recorded")
     try:
         return name, json.loads(value)
     except ValueError:

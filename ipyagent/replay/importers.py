@@ -56,7 +56,7 @@ def read_claude_code(lines: Iterable[tuple[int, dict[str, Any]]]) -> Recording:
         if all(isinstance(line.get(name), str | None) for name in _LINKS):
             every.append((number, line))
         else:
-            collected.problems.append(f"line {number}: no place in the conversation can be told")
+            collected.problems.append(f"line {number}: its place in the conversation is unknown")
     said = [line for _, line in every if line.get("type") in _SAID]
     if said and all(line.get("isSidechain") for line in said):  # a sub-agent's own file
         every = [(number, {**line, "isSidechain": False}) for number, line in every]
@@ -274,7 +274,7 @@ def read_recording(path: Path) -> Recording:
     except OSError as problem:
         raise UsageError(f"cannot read {path} ({problem.strerror or problem}): name a transcript.jsonl") from None
     if not made.turns:
-        raise UsageError(f"{path} holds no turn that was answered")
+        raise UsageError(f"{path} contains no answered turn")
     return msgspec.structs.replace(made, problems=(*problems, *made.problems))
 
 

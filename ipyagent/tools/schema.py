@@ -449,7 +449,7 @@ def tool(
 def help_text(head: Sequence[str], groups: Iterable[tuple[str, Sequence[tuple[str, str]]]], width: int = 0) -> str:
     """Commands with what they do, in groups under a title ("": none), in lines of at most `width` columns (0: those of
     the terminal, else 100). No word is broken: a longer one has a line of its own."""
-    columns = max(40, min(width or shutil.get_terminal_size((100, 24)).columns, 120))
+    columns = max(40, min(width or shutil.get_terminal_size((101, 24)).columns - 1, 120))  # the last breaks the line
 
     def wrapped(text: str, first: str, rest: str) -> list[str]:
         return textwrap.wrap(

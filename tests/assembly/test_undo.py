@@ -48,7 +48,7 @@ def test_turns_are_taken_back_one_at_a_time_newest_first(room: CompactRoom) -> N
     assert content(room) == {"a": "1", "b": "1"}
     assert agent.undo().turn == 1
     assert content(room) == {}
-    with pytest.raises(UsageError, match="no file change of this session is left to undo"):
+    with pytest.raises(UsageError, match="this session has no file changes left to undo"):
         agent.undo()
 
 
@@ -82,7 +82,7 @@ def test_undo_says_what_it_does_not_cover_only_where_code_ran(room: CompactRoom)
               tool("write_file", {"path": "b.txt", "content": "2"}), text("done"))  # fmt: skip
     assert agent.undo().lines() == ["turn 2 (two):", "removed b.txt", NOT_COVERED]
     assert agent.undo().lines() == ["turn 1 (one):", "removed a.txt"]
-    with pytest.raises(UsageError, match=r"is left to undo\. Undo does not cover"):
+    with pytest.raises(UsageError, match=r"are left to undo in this session\. Undo does not cover"):
         agent.undo()
 
 

@@ -45,8 +45,8 @@ WRONG = {
     "%agent frok": "did you mean fork?",
     "%agent stpo": "did you mean stop?",
     "%agent moed auto": "did you mean mode?",
-    "%agent new please": "takes nothing",
-    "%agent stop it": "takes nothing",
+    "%agent new please": "takes no argument",
+    "%agent stop it": "takes no argument",
     "%agent export": "name a file",
     "%agent export notes.pdf": ".md, .html, .txt, .jsonl",
     "%agent export no/such/folder/x.md": "cannot write",
@@ -55,7 +55,7 @@ WRONG = {
     "%agent allow shel(ls)": "nearest: shell",
     "%agent allow shell(ls": "closing parenthesis",
     "%agent resume 1999": "no other session '1999'",
-    "%agent undo": "is left to undo",
+    "%agent undo": "are left to undo",
     "%context --rwa": "--raw",
     "%context everything": "--raw",
     "%%agent --mode yolo\nhello": "ask, auto, read_only",
@@ -71,7 +71,7 @@ def test_a_mistake_is_one_line(place: Room, line: str) -> None:
 def test_nothing_to_work_on_is_one_line(place: Room) -> None:
     assert "no session to fork" in place.refuses("%agent fork")
     assert "no session to export" in place.refuses("%agent export x.md")
-    assert "is left to undo" in place.refuses("%agent undo")
+    assert "are left to undo" in place.refuses("%agent undo")
     assert "nothing yet" in place.ok("%context").streams
     assert place.ok("%agent stop").streams == "nothing is running\n"
 
@@ -214,7 +214,7 @@ def test_code_of_the_agent_may_stop_it_and_cannot_ask_it(place: Room) -> None:
 
 def test_a_rule_allows_what_it_names_and_is_kept_in_the_home_only(place: Room) -> None:
     place.ok("%agent mode ask")
-    assert "nothing without a question" in place.ok("%agent allow").streams
+    assert "no rule yet" in place.ok("%agent allow").streams
     place.ok("%agent allow python")
     place.asks("run it", tool("python", {"code": "allowed = 1"}), text("done"))
     assert place.kernel.eval("allowed") == 1
@@ -242,7 +242,7 @@ def test_undo_puts_files_back_but_not_over_somebody_elses_change(place: Room) ->
     assert "put back notes.txt" in told
     assert "new.txt was left alone" in told
     assert (notes.read_text(), (place.folder / "new.txt").read_text()) == ("mine\n", "mine now\n")
-    assert "is left to undo" in place.refuses("%agent undo")
+    assert "are left to undo" in place.refuses("%agent undo")
 
 
 def test_fix_takes_the_newest_error_as_the_request(place: Room) -> None:
@@ -279,7 +279,7 @@ def test_doctor_tells_what_is_there_and_never_a_key(place: Room) -> None:
     told = place.ok("%agent doctor").streams
     assert KEY not in told
     assert KEY[-8:] not in told
-    for word in ("ipykernel", "anthropic", "takes connections", "trusted", "events"):
+    for word in ("ipykernel", "anthropic", "accepts connections", "trusted", "events"):
         assert word in told
     place.ok("%agent model practice")
     assert "practice server" in place.ok("%agent doctor").streams

@@ -61,8 +61,8 @@ def test_the_line_is_wishes_and_options_in_any_order() -> None:
     ("line", "part"),
     [
         ("--form 3", "did you mean --from"),
-        ("--from", "takes the number of a turn"),
-        ("--from 0", "from 1 up"),
+        ("--from", "takes a turn's number"),
+        ("--from 0", "1 or more"),
         ("--from x", "not 'x'"),
         ("--from 4 --up-to 2", "is after"),
         ("--snip 5:3", "A:B"),
@@ -144,7 +144,7 @@ def test_up_to_keeps_the_end(place: CompactRoom) -> None:
     assert told.index("[3] weigh box 3") < told.index("weigh box 4")
     assert told.index("weigh boxes.") < told.index("weigh box 4") < told.index("weigh box 5")
     assert told.count("weigh box 5") == 1
-    with pytest.raises(CompactionFailed, match="compacted before"):
+    with pytest.raises(CompactionFailed, match="already compacted"):
         agent.compact("--up-to 2")
 
 

@@ -85,7 +85,7 @@ def test_with_a_server_that_listens_all_is_there_and_no_key_is_shown(tmp_path: P
         status, lines = told(tmp_path, ANTHROPIC_BASE_URL=server.url, ANTHROPIC_API_KEY=KEY)
         assert server.log == []
     assert status == 0, lines
-    assert "takes connections" in named(lines, "connection")
+    assert "accepts connections" in named(lines, "connection")
     assert KEY[-8:] not in "\n".join(lines)
     assert lines[-1].startswith("Everything is set up")
 
@@ -127,7 +127,7 @@ def test_a_server_that_is_not_there_and_an_address_with_v1_are_named(
     with PracticeServer() as server:
         # the setting may end in /v1, it is taken away; the SDK leaves it on its own variable
         mark, words = checks(tmp_path, model="claude-sonnet-5-5", base_url=f"{server.url}/v1")["connection"]
-        assert (mark, "takes connections" in words) == ("ok", True)
+        assert (mark, "accepts connections" in words) == ("ok", True)
         gone = server.url
     mark, words = checks(tmp_path, model="claude-sonnet-5-5", base_url=gone)["connection"]
     assert (mark, "start the server" in words) == ("bad", True)
@@ -327,7 +327,7 @@ def test_the_practice_server_is_a_local_server_by_one_variable(practising: Room)
 def test_in_a_kernel_it_tells_of_the_front_end_the_server_and_the_transcript(practising: Room) -> None:
     lines = practising.ok("%agent doctor").streams.splitlines()
     assert "nobody can be asked" in named(lines, "front-end")
-    assert "takes connections" in named(lines, "connection")
+    assert "accepts connections" in named(lines, "connection")
     shown = plain(practising.ok("%agent doctor", headless=False))
     assert "live panels" in shown
     assert "✗" not in shown

@@ -316,7 +316,7 @@ def test_off_and_on_path_and_stats(agent: Agent) -> None:
     ("line", "part"),
     [
         ("frget x", "did you mean forget?"),
-        ("add", "write what is to be remembered"),
+        ("add", "write what to remember"),
         ("add --type rule x", "--type takes user|feedback|project|reference, not 'rule'"),
         ("add --typ user x", "did you mean --type?"),
         ("search", "say what to look for"),

@@ -85,7 +85,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
 
 
 def test_the_session_becomes_a_notebook_that_runs(place: Room) -> None:
-    assert "has run no code" in place.refuses("%agent cells out.ipynb")
+    assert "has not run any code" in place.refuses("%agent cells out.ipynb")
     place.asks("load", tool("python", {"code": "n = 20"}), tool("python", {"code": "1/0"}), text("n is loaded"))
     place.asks("more", tool("python", {"code": "n += 1\nprint('n is', n)"}), text("21"))
     assert "6 cells (2 with code) written to" in plain(place.ok("%agent cells out.ipynb"))
@@ -98,7 +98,7 @@ def test_the_session_becomes_a_notebook_that_runs(place: Room) -> None:
     NotebookClient(found, kernel_name="python3").execute()
     assert found.cells[4].outputs[0].text == "n is 21\n"
     before = made.read_bytes()
-    assert "exists already" in place.refuses("%agent cells out.ipynb")
+    assert "already exists" in place.refuses("%agent cells out.ipynb")
     assert made.read_bytes() == before
     assert "ends in .ipynb" in place.refuses("%agent cells out.py")
 

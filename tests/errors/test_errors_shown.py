@@ -66,14 +66,14 @@ FAULTS: dict[str, tuple[list[Scripted], str, str]] = {
     "quota spent": (
         [fault(429, code="enforced_spend_limit_reached", message="spend limit")], "limit is reached", "raise it",
     ),
-    "too many requests": ([fault(429)] * 2, "the rate limit is reached", "run the cell again in a while"),
-    "overloaded": ([fault(529, message="Overloaded")] * 2, "overloaded", "run the cell again in a while"),
-    "a server that fails": ([fault(500)] * 2, "the server fails (500)", "run the cell again in a while"),
+    "too many requests": ([fault(429)] * 2, "the rate limit is reached", "run the cell again later"),
+    "overloaded": ([fault(529, message="Overloaded")] * 2, "overloaded", "run the cell again later"),
+    "a server that fails": ([fault(500)] * 2, "the server fails (500)", "run the cell again later"),
     "too large": ([fault(413, message="too big")], "too large for the server", "%agent new"),
     "a prompt too long": (
         [fault(400, message="prompt is too long: 250000 tokens > 200000 maximum")], "window is full", "%agent new",
     ),
-    "a request refused": ([fault(400, message="odd")], "refused the request", "start afresh with %agent new"),
+    "a request refused": ([fault(400, message="odd")], "refused the request", "start a new session with %agent new"),
     "a refusal": ([refusal("No.")], "the model refused (", "%agent model"),
 }  # fmt: skip
 
@@ -102,7 +102,7 @@ LINES = {
     "%memory lsit": ("no command 'lsit'", "did you mean list?"),
     "%memory show zebra": ("no memory 'zebra'", "%memory lists them"),
     "%memory show --alll": ("no option --alll", "options: none"),
-    "%%memory add": ("%memory add", "write what is to be remembered"),
+    "%%memory add": ("%memory add", "write what to remember"),
     "%%memory\nbees": ("%%memory takes add or edit", "%memory COMMAND"),
     "%skills shwo": ("no command 'shwo'", "did you mean show?"),
     "%skills load zebra": ("no skill 'zebra'", "known: "),
@@ -113,7 +113,7 @@ LINES = {
     "%agent subagents stop bee": ("no sub-agent 'bee'", "running: none"),
     "%agent messages 99": ("no message '99'", "%agent messages lists them"),
     "%agent panel nothing": ("there is no tab 'nothing'", "%agent panel [context|"),
-    "%agent cells out.ipynb": ("has run no code", "ask it"),
+    "%agent cells out.ipynb": ("has not run any code", "ask it"),
     "%compact": ("nothing was compacted", "%context"),
     "%compact --form 2": ("no option --form", "did you mean --from?"),
     "%%agent --modle x\nhello": ("no option --modle", "did you mean --mode"),
@@ -159,7 +159,7 @@ SHOWN: dict[str, tuple[str, list[Scripted], tuple[str, str]]] = {
         "%%agent\nhello", [tool("python", {"code": "1"}), text("ok")], ("needs a permission", "%agent mode auto"),
     ),
     "turns used up": (
-        "%%agent --max-turns 1\nhello", [tool("variables", {})], ("stopped after 1 model call", "say `continue`"),
+        "%%agent --max-turns 1\nhello", [tool("variables", {})], ("stopped after 1 model call", "write `continue`"),
     ),
     "a bad notebook": (
         "%%agent\nhello", [tool("notebook", {"action": "read", "path": "bad.ipynb"}), text("ok")],
@@ -226,7 +226,7 @@ def test_a_missing_extra_names_the_command_that_installs_it(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, **there(tmp_path))
     assert done.returncode == 1
     assert list(tmp_path.iterdir()) == []
-    assert done.stderr == "ipyagent: the demo needs its extra: pip install 'ipyagent[demo]'\n"
+    assert done.stderr == "ipyagent: the demo needs an extra: pip install 'ipyagent[demo]'\n"
 
 
 def test_the_command_line_says_what_it_cannot_read(tmp_path: Path) -> None:

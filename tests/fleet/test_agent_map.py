@@ -254,7 +254,7 @@ def test_what_cannot_be_is_said_before_anything_runs(project: Path) -> None:
     with pytest.raises(UsageError, match="retries"):
         agent_map(["a"], retries=-1)
     for speechless in (threading.Lock(), object(), lambda: 1, (n for n in ())):
-        with pytest.raises(UsageError, match="means nothing to a model"):
+        with pytest.raises(UsageError, match="cannot be given to a model"):
             agent_map([{"what": speechless}], prompt="Explain {what}")
     assert list(project.iterdir()) == []
     assert agent_map([], settings=IPyAgent(model="practice")) == []

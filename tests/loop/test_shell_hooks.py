@@ -83,7 +83,7 @@ def test_a_command_may_deny_and_may_change_the_arguments(home: Path, make_rig: C
     [
         ("echo not today >&2; exit 3", "exit status 3: not today"),
         ("no-such-command-here", "exit status 127"),
-        ("echo '{broken'", "no JSON object"),
+        ("echo '{broken'", "not a JSON object"),
         ({"command": "sleep 60", "timeout": 0.3}, "longer than 0.3 s"),
     ],
 )

@@ -35,14 +35,14 @@ STORY = "A first sentence that is long enough to be cut, and then a second one f
     ("scripted", "says"),
     [
         (fault(401, message=f"invalid x-api-key {KEY}"), "ANTHROPIC_API_KEY"),
-        (fault(403, message="not allowed for your organization"), "check the rights"),
+        (fault(403, message="not allowed for your organization"), "check the permissions"),
         (fault(404, message="model: claude-nope"), "%agent model NAME"),
         (fault(402, message="credit balance is too low"), "raise it"),
         (fault(400, message="Your credit balance is too low to access the API"), "raise it"),
         (fault(413, message="Request exceeds the maximum size"), "%agent new"),
         (fault(400, message="prompt is too long: 250000 tokens > 200000 maximum"), "%agent new"),
         (fault(429, code="enforced_spend_limit_reached", message="spend limit"), "raise it"),
-        (fault(529, should_retry=False, message="Overloaded"), "in a while"),
+        (fault(529, should_retry=False, message="Overloaded"), "again later"),
     ],
 )
 def test_what_waiting_does_not_help_ends_the_turn_at_once(rig: Rig, scripted: object, says: str) -> None:

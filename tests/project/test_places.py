@@ -101,7 +101,7 @@ def test_where_nothing_can_be_written_one_line_names_the_variable(place: Place) 
     place.home.chmod(0o555)
     said = place.run(WORDS)
     assert f"AgentError: {place.project} cannot be written, nor can {place.home}/.ipyagent" in said
-    assert f"HOME is {place.home}); set IPYAGENT_HOME to a folder of yours" in said
+    assert f"HOME is {place.home}); set IPYAGENT_HOME to a folder that you own" in said
     assert "Traceback" not in said
 
 
@@ -126,7 +126,7 @@ def test_a_session_works_and_its_help_says_what_commands_do(
     found = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"  # python -I heeds no PYTHONPATH
     said = place.run(found + WORDS + "%agent help\n%memory help\n%agent doctor\n", *options, **environ)
     assert "data.csv" in said
-    assert "Check what the agent needs." in said
+    assert "Check the setup and say what is missing." in said
     assert "None" not in said
     assert "Everything is set up" in said.replace("\n", " ")
     assert "Traceback" not in said

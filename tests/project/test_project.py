@@ -178,7 +178,7 @@ def test_a_user_without_a_home_is_told_what_to_set(tmp_path: Path) -> None:
     script = [sys.executable, "-c", "import ipyagent.project, ipyagent.errors, subprocess\n" + code, "/usr"]
     done = subprocess.run(script, env=environ, capture_output=True, text=True, timeout=30, check=False, cwd="/usr")
     assert done.stdout.splitlines() == [
-        "/usr", "AgentError this user has no home directory; set IPYAGENT_HOME to a folder of yours",
+        "/usr", "AgentError this user has no home directory; set IPYAGENT_HOME to a folder that you own",
     ], done.stderr
 
 
@@ -253,14 +253,14 @@ def test_a_repository_cannot_choose_where_transcripts_go(tmp_path: Path, link: s
         own.make()
     place.unlink()
     place.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(AgentError, match="which is no folder"):
+    with pytest.raises(AgentError, match="which is not a folder"):
         own.make()
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(AgentError, match="start the kernel in a folder that you can write") as caught:
+    with pytest.raises(AgentError, match="start the kernel in a folder that you can write to") as caught:
         project(tmp_path / "file", tmp_path / "user").make()
     assert "\n" not in str(caught.value)
 
@@ -274,7 +274,7 @@ def test_a_home_that_cannot_be_written_does_not_stop_the_work(tmp_path: Path) ->
     assert own.trusted, "in this process"
     again = project(tmp_path / "work", tmp_path / "user")
     assert not again.trusted
-    assert "set IPYAGENT_HOME to a folder of yours" in again.home_line()
+    assert "set IPYAGENT_HOME to a folder that you own" in again.home_line()
 
 
 def test_stored_paths_are_relative_so_a_project_can_move(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_our_own_transcript_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "why"),
     [(["{}"], "is not an ipyagent transcript"), (["what"], "is not a session"), ([], "is not a session"),
-     ([{"type": "session", "cwd": "/"}], "holds no turn")],
+     ([{"type": "session", "cwd": "/"}], "contains no answered turn")],
 )  # fmt: skip
 def test_what_is_no_session_is_refused_with_a_reason(tmp_path: Path, lines: list[Any], why: str) -> None:
     with pytest.raises(UsageError, match=why):
@@ -163,7 +163,7 @@ def test_lines_that_no_reader_can_follow_are_reported_and_the_others_read(tmp_pa
     ]  # fmt: skip
     made = read_recording(write(tmp_path / "cc.jsonl", *lines))
     assert shape(made) == [["hi", [["done"], []]]]
-    assert made.problems == ("line 2: no place in the conversation can be told",)
+    assert made.problems == ("line 2: its place in the conversation is unknown",)
 
 
 def test_a_file_without_parents_is_read_in_its_order_and_a_sub_agents_own_file_is_its_conversation() -> None:

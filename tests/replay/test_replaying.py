@@ -189,7 +189,7 @@ def test_the_command_prints_the_table_and_json(tmp_path: Path, capsys: pytest.Ca
     capsys.readouterr()
     for fixed in ("model=claude-haiku-5-5", "max_retries=2", "trust_all=false"):
         assert main(["replay", str(path), "--set", fixed]) == 1
-        assert f"--set {fixed.partition('=')[0]}: a replay has its own" in capsys.readouterr().err
+        assert f"--set {fixed.partition('=')[0]}: not available in a replay" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not SESSION.exists(), reason="the recorded session is not part of the project")

@@ -363,7 +363,7 @@ def _words(body: Any) -> str:
 
 def no_model(product: Product, folder: Path) -> str:
     """The model is not there, or not loaded."""
-    return refused(product, folder, product.no_model, "%agent model", "load a model", "in a while")
+    return refused(product, folder, product.no_model, "%agent model", "load a model", "again later")
 
 
 def no_tools(product: Product, folder: Path) -> str:
@@ -383,7 +383,7 @@ def budget_spent(product: Product, folder: Path) -> str:
 
 def error_with_200(product: Product, folder: Path) -> str:
     """Status 200, and a body that is an error."""
-    return refused(product, folder, (200, product.no_model[1]), "%agent model", "load a model", "in a while")
+    return refused(product, folder, (200, product.no_model[1]), "%agent model", "load a model", "again later")
 
 
 def no_body(product: Product, folder: Path) -> str:

@@ -38,7 +38,7 @@ def test_a_cloned_folder_is_loaded_only_when_trusted_and_grants_nothing(tmp_path
             assert "is trusted" in mine.ok("%agent trust").streams
             assert "resumed" in mine.ok(f"%agent resume {transcript.parent.name}").streams
             assert mine.ok("%agent mode").streams.startswith("mode ask")
-            assert "nothing without a question" in mine.ok("%agent allow").streams
+            assert "no rule yet" in mine.ok("%agent allow").streams
             mine.asks("go on", tool("python", {"code": "pwned = 2"}), text("no"))
             assert mine.kernel.eval("'pwned' in globals()") is False
             denied = [event for event in mine.events() if isinstance(event, ToolReturned)][-1]

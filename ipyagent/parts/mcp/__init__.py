@@ -69,7 +69,9 @@ class McpManager(Part):
         elif failed or found.problems:
             yield Check("note", f"{words}; {'; '.join([*failed, *found.problems])}", "%agent mcp doctor")
         elif found.waiting:
-            yield Check("note", f"{words}, {len(found.waiting)} of the project wait for a yes", "%agent mcp trust")
+            yield Check(
+                "note", f"{words}, {len(found.waiting)} of the project wait for your approval", "%agent mcp trust"
+            )
         else:
             yield Check("ok", words)
 

@@ -165,7 +165,7 @@ def entry_of(name: str, raw: Any, source: Source, base: Path) -> tuple[McpServer
         raise SettingError('an entry must be an object with "command" or "url"')
     warnings = [f"{key!r} is not known and does nothing" for key in raw if key not in KEYS]
     if raw.get("type") == "sse":
-        raise SettingError('the old transport "sse" is not spoken here; use its streamable HTTP address, type "http"')
+        raise SettingError('the old transport "sse" is not supported; use its streamable HTTP address, type "http"')
     command, url = _text(raw, "command"), _text(raw, "url")
     if bool(command) == bool(url):
         raise SettingError('give either "command" or "url"')
@@ -230,7 +230,7 @@ def expanded(entry: McpServerConfig, environ: Mapping[str, str] = os.environ) ->
         names = ", ".join(dict.fromkeys(missing))
         raise SettingError(f"{names} is not set in the environment; set it before the kernel starts, or in os.environ")
     if "\0" in "".join([made.command, *made.args, made.cwd, *made.env, *made.env.values()]):
-        raise SettingError("a NUL character cannot be part of a command: take it out")
+        raise SettingError("a NUL character cannot be part of a command: remove it")
     return made
 
 

@@ -77,7 +77,7 @@ class Processes:
             command = str(folder / command)
         found = shutil.which(command, path=environ.get("PATH"))
         if found is None:
-            raise SettingError(f"there is no command {entry.command!r} on PATH: install it, or give its whole path")
+            raise SettingError(f"there is no command {entry.command!r} on PATH: install it, or give its full path")
         root = Path(project)
         try:
             leave = ExitStack()

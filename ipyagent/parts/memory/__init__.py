@@ -278,7 +278,7 @@ class MemoryPart(Part):
         if not self._bench.settings.memory:
             yield Check("ok", "off (IPyAgent.memory)")
         elif project.leaves_memories:
-            yield Check("ok", f"that of the project is copied to {project.state} by the first request")
+            yield Check("ok", f"the project's memory is copied to {project.state} with the first request")
         elif (lines := doctor_lines(self.memories, mend=False))[0].startswith("all is well"):
             yield Check("ok", lines[0])
         else:

@@ -231,7 +231,7 @@ def add(doing: MemoryCommandRun, line: Line) -> str:
     """Save a memory: --type user|feedback|project|reference, --scope project|user, --name NAME."""
     text = line.rest.strip()
     if not text:
-        raise UsageError("%memory add [--type T] TEXT: write what is to be remembered")
+        raise UsageError("%memory add [--type T] TEXT: write what to remember")
     if found := find_secrets(text):  # before a name is made of it
         raise MemoryRefused(refusal(found), reason="content")
     kind = line.options.get("--type", "project")
@@ -293,7 +293,7 @@ def _edited(place: Address, line: Line, before: str, after: str) -> str:
     if line.options.get("--from", _mark(before)) != _mark(before):
         raise UsageError(
             f"{place.name} was changed since this cell was made: %memory edit {place.scope}/{place.name} gives its "
-            "text of now (without --from this cell would take its place)"
+            "current text (without --from, this cell replaces it)"
         )
     if after.lstrip().startswith(MARK) or not (fields := read_headed(before.encode()).fields):
         return after
@@ -371,7 +371,7 @@ def run_memory(agent: RunningAgent, line: str, body: str | None = None, *, shell
             f"%memory has no command {word!r}{nearest(word, list(COMMANDS))}  commands: {', '.join(COMMANDS)}"
         )
     if agent.busy and not command.looks:  # said by code that the agent runs
-        raise UsageError(f"a turn is running: %memory {word} works after it has ended")
+        raise UsageError(f"a turn is running: %memory {word} has to wait until it ends")
     if body is not None:
         if word not in ("add", "edit"):
             raise UsageError(f"%%memory takes add or edit; %memory {word or 'COMMAND'} takes one line")
@@ -469,7 +469,7 @@ def _path(doing: MemoryCommandRun, line: Line) -> str:
 
 
 def _extract(doing: MemoryCommandRun, line: Line) -> str:
-    """Save what is worth remembering since the last time, now."""
+    """Look for new memories in the conversation now."""
     return extract_now(doing.agent)
 
 
@@ -560,7 +560,7 @@ def extract_now(agent: RunningAgent) -> str:
     agent.check_free()
     session = agent.sessions.take_up()
     if session is None or not session.history.turns:
-        raise UsageError("there is no conversation to look through yet: a %%agent cell begins one")
+        raise UsageError("there is no conversation to examine yet: start one with a %%agent cell")
     model = agent.connections.get(agent.model, agent.endpoint())
     before = session.journal.last
 

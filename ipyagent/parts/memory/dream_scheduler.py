@@ -191,7 +191,7 @@ class DreamScheduler:
         """Dream now, as the user asked; on the agent thread. Raises MemoryRefused, UsageError."""
         store = self._memories.store(scope)
         if self.busy:
-            raise UsageError("a dream is under way in this kernel already; %memory shows it")
+            raise UsageError("a dream is already running in this kernel; %memory shows it")
         self._begin()
         self._task = asyncio.current_task()
         try:

@@ -207,7 +207,7 @@ class DreamWorkspace:
     def of(cls, store: MemoryStore, waiting: PendingDream) -> DreamWorkspace:
         """The copy of a dream that waits for a yes. Raises UsageError when it is gone."""
         if not _COPY.fullmatch(waiting.copy) or not _folder(store, waiting.copy).is_dir():
-            raise UsageError("what that dream made is gone; %memory dream starts another")
+            raise UsageError("that dream's result no longer exists; %memory dream starts another")
         return cls(store, waiting.copy, waiting.base)
 
     def changes(self) -> tuple[DreamChange, ...]:

@@ -198,7 +198,7 @@ class MemoryExtractor:
         if any(not run.background.wait(0.3 / len(runs)) for run in runs):
             terminal = sys.__stderr__
             if terminal is not None and terminal.isatty():
-                terminal.write("ipyagent: saving what is worth remembering (Ctrl-C to leave at once)\n")
+                terminal.write("ipyagent: saving new memories (Ctrl-C to quit at once)\n")
                 terminal.flush()
         self.close()
 
@@ -325,8 +325,9 @@ class MemoryExtractor:
         """Nothing was saved of these turns yet; the next extraction has them too."""
         count = session.folded(ExtractionProgress).failures + 1
         stopped = count >= MOST_FAILURES
-        end = f"; it is off in this session after {count} failures, %memory extract tries again" if stopped else ""
-        line = f"what is worth remembering was not saved: {' '.join(why.split())[:400]}{end}"
+        off = f"; extraction is off in this session after {count} failures, %memory extract tries again"
+        end = off if stopped else ""
+        line = f"new memories were not saved: {' '.join(why.split())[:400]}{end}"
         session.record(LayerFailed(layer=PURPOSE, why=line, stopped=stopped))
 
     async def _extract(

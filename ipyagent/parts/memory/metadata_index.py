@@ -488,8 +488,8 @@ class Records:
             return signature(self._user, "memory", _signed(fields, body))
         except OSError as problem:
             told = (
-                f"that a memory is the user's word cannot be recorded in {self._user} ({problem.strerror or problem}; "
-                f"{home_variable()}): free some space there, or set IPYAGENT_HOME to a folder of yours"
+                f"the source of a memory cannot be recorded in {self._user} ({problem.strerror or problem}; "
+                f"{home_variable()}): free some space there, or set IPYAGENT_HOME to a folder that you own"
             )
             raise MemoryRefused(told, reason="disk") from None
 

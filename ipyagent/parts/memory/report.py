@@ -47,7 +47,7 @@ def list_lines(memories: MemoryStores, access: MemoryAccess) -> list[str]:
         lines.append(f"{scope}, {_count(len(listed), 'memory', 'memories')} in {folder}")
         lines += [f"  {_row(memory)}" for memory in listed]
     if every and not any(row.startswith("  ") for row in lines):
-        lines.append("none yet: %memory add TEXT saves one, and the agent saves what is worth it automatically")
+        lines.append("none yet: %memory add TEXT saves one, and the agent saves some automatically")
     return lines
 
 

@@ -107,7 +107,7 @@ class MemoryRetriever:
         what = line.partition(":")[0]  # what follows tells the one request from the other
         if line and what not in self._told:
             self._told.add(what)
-            record_if_open(session, LayerFailed(layer=NAME, why=f"{line}; recall goes by words alone, or without"))
+            record_if_open(session, LayerFailed(layer=NAME, why=f"{line}; recall uses full text alone, or is skipped"))
 
     def most_bytes(self) -> int:
         """Of memories that may stand in one session."""

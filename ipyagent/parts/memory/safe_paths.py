@@ -66,7 +66,7 @@ class SandboxedDir:
             status = self.status(name)
             if status is not None and not stat.S_ISREG(status.st_mode):
                 kind = "link" if stat.S_ISLNK(status.st_mode) else "folder"
-                raise MemoryRefused(f"{name} is a {kind}, no file; remove it first", reason=kind)
+                raise MemoryRefused(f"{name} is a {kind}, not a file; remove it first", reason=kind)
             try:
                 with os.fdopen(os.open(new.name, _NEW, 0o600, dir_fd=new.at), "wb") as file:
                     if hasattr(os, "fchmod"):

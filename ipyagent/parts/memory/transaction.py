@@ -442,11 +442,11 @@ def busy(state: State) -> MemoryRefused:
     """Why the lock cannot be had."""
     holder = state.holder
     if holder is None or not holder.pid:
-        return MemoryRefused("another process tidies these memories now; try again later", reason="busy")
+        return MemoryRefused("another process is tidying these memories; try again later", reason="busy")
     where = "" if holder.host == platform.node() else f" on {holder.host}"
     since = time.strftime("%H:%M", time.localtime(state.since))
     return MemoryRefused(
-        f"process {holder.pid}{where} tidies these memories since {since}; try again later", reason="busy"
+        f"process {holder.pid}{where} has been tidying these memories since {since}; try again later", reason="busy"
     )
 
 

@@ -118,12 +118,12 @@ class PinnedCells(Part):
         self._marks, self._agent = host.marks, host.agent
 
     def commands(self) -> Mapping[str, Command]:
-        about = "List pinned cells, which the agent always sees, and how to pin one."
+        about = "List pinned cells, which the agent always sees, and say how to pin one."
         return {"pin": Command(self._told, about, looks=True)}
 
     def _told(self, rest: str) -> str:
         if rest:
-            raise UsageError("%agent pin takes nothing after it; a request goes into a %%agent cell")
+            raise UsageError("%agent pin takes no argument; write requests in a %%agent cell")
         self._marks.notebook = self._agent.sessions.notebook
         return self._marks.told(PIN)
 

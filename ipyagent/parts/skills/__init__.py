@@ -248,7 +248,7 @@ def slug(name: str) -> str:
 def unknown(name: str, found: Mapping[str, Skill]) -> str:
     """That there is no such skill, and which are near."""
     if not found:
-        return f"there is no skill {name[:80]!r}: none is known here, %skills new makes one"
+        return f"there is no skill {name[:80]!r}: there are none here, %skills new creates one"
     near = nearest(name, found)
     known = near or sorted(found)[:NEAR]
     rest = len(found) - len(known)

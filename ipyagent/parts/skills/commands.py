@@ -32,7 +32,7 @@ def run_skills(agent: RunningAgent, text: str) -> str:
         known = list(COMMANDS)
         raise UsageError(f"%skills has no command {word!r}{nearest(word, known)}  commands: {', '.join(known)}")
     if agent.busy and not command.looks:  # said by code that the agent runs
-        raise UsageError(f"a turn is running: %skills {word} works after it has ended")
+        raise UsageError(f"a turn is running: %skills {word} has to wait until it ends")
     return "\n".join(command.run(agent, rest.strip()))
 
 
@@ -92,7 +92,7 @@ def _show(agent: RunningAgent, rest: str) -> list[str]:
 
 
 def _doctor(agent: RunningAgent, rest: str) -> list[str]:
-    """Check the skill files; with NAME, check that skill in every point."""
+    """Check the skill files; with NAME, check that skill in detail."""
     if rest:
         skill = _find(agent, rest, "doctor")
         wrong = violations(skill.folder)
@@ -168,14 +168,14 @@ def _new(agent: RunningAgent, rest: str) -> list[str]:
 
 
 def _off(agent: RunningAgent, rest: str) -> list[str]:
-    """Offer no skills in this kernel."""
+    """Turn skills off in this kernel."""
     agent.settings.skills = False
     agent.part(Skills).asked.clear()
     return ["skills are off in this kernel; %skills on turns them on (for good: IPYAGENT_SKILLS=0)"]
 
 
 def _on(agent: RunningAgent, rest: str) -> list[str]:
-    """Offer skills in this kernel."""
+    """Turn skills on in this kernel."""
     agent.settings.skills = True
     return ["skills are on", *_untrusted(agent)]
 

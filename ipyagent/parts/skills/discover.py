@@ -28,7 +28,7 @@ SKIPPED = frozenset((".git", ".hg", ".svn", "node_modules", "__pycache__", "site
 HOMES = (".agents", ".claude")
 Known: TypeAlias = dict[str, tuple[tuple[int, int, int], Skill | Diagnostic]]
 OUTSIDE = "a link that leads out of its tree: put the folder itself here"
-ITSELF = "the folder of all skills is none itself: put this one into a folder of its own"
+ITSELF = "SKILL.md is in the folder of all skills: give this skill a folder of its own"
 
 
 class SkillFolder(msgspec.Struct, frozen=True):
@@ -151,14 +151,14 @@ def _named(places: Sequence[Sequence[Skill]], problems: list[Diagnostic]) -> dic
                     if _resolved(before.file) == _resolved(skill.file):  # a link to it
                         continue
                     if folder in skills:
-                        why = f"its name is that of {before.file}: give it one that no other has"
+                        why = f"its name is that of {before.file}: choose another"
                         problems.append(Diagnostic(file=skill.file, why=why, skipped=True))
                         continue
                     why = f"the name {name!r} is that of {before.file}; the folder's is taken, {folder!r}"
                     problems.append(Diagnostic(file=skill.file, why=why))
                     name = folder
                 elif before is not None:
-                    why = f"takes the place of {before.file}, of the same name"
+                    why = f"takes the place of {before.file}, which has the same name"
                     problems.append(Diagnostic(file=skill.file, why=why))
                 skills[name] = msgspec.structs.replace(skill, name=name) if name != skill.name else skill
                 here.add(name)
@@ -186,7 +186,10 @@ class _Walk:
         self._root = str(root)
         self._folder(str(self.place), 0)
         if self._left < 0:
-            why = f"more than {MOST_FOLDERS:,} folders, the rest is not looked into: move what is no skill elsewhere"
+            why = (
+                f"more than {MOST_FOLDERS:,} folders, the rest was not searched: move whatever is not a "
+                "skill elsewhere"
+            )
             self.problems.append(Diagnostic(file=self.place, why=why))
 
     def _folder(self, folder: str, depth: int) -> None:

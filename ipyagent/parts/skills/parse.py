@@ -74,7 +74,7 @@ def read_skill(folder: Path, source: str = "project") -> Skill | Diagnostic:
     file = folder / FILE
     try:
         if not file.is_file():  # a pipe would be waited for
-            return Diagnostic(file=file, why="is no file: remove it", skipped=True)
+            return Diagnostic(file=file, why="is not a file: remove it", skipped=True)
         with file.open("rb") as opened:
             data = opened.read(MOST_BYTES + 1)
     except OSError as problem:

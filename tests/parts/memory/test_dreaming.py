@@ -174,7 +174,7 @@ def test_while_another_dreams_none_begins(room: DreamRoom) -> None:
     agent = room.agent()
     with DreamLock(room.store.folder, room.store.lock).acquire():
         room.turn(agent)
-        with pytest.raises(MemoryRefused, match="tidies these memories"):
+        with pytest.raises(MemoryRefused, match="tidying these memories"):
             dream_now(agent)
     assert room.asked() == []
 

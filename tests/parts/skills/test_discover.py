@@ -101,7 +101,7 @@ def test_what_is_below_a_file_that_is_no_skill_is_found(tmp_path: Path) -> None:
     assert list(shelf.skills) == ["below", "good", "inner"]
     told = {str(problem.file.relative_to(tmp_path)): problem.why for problem in shelf.problems if problem.skipped}
     assert set(told) == {FILE, f"category/{FILE}", f"linked/{FILE}"}
-    assert "the folder of all skills is none itself" in told[FILE]
+    assert "SKILL.md is in the folder of all skills" in told[FILE]
     make(tmp_path, name="sound")
     assert list(found(tmp_path).look().skills) == ["below", "good", "inner"]
 

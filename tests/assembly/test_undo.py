@@ -48,7 +48,7 @@ def test_turns_are_taken_back_one_at_a_time_newest_first(room: CompactRoom) -> N
     assert content(room) == {"a": "1", "b": "1"}
     assert agent.undo().turn == 1
     assert content(room) == {}
-    with pytest.raises(UsageError, match="this session has no file changes left to undo"):
+    with pytest.raises(UsageError, match="no file changes are left to undo in this session"):
         agent.undo()
 
 

@@ -228,7 +228,7 @@ def test_code_that_the_agent_runs_may_look_but_not_change(place: CompactRoom, ag
     code = "ask('show plan')\nask('add --type feedback always obey')"
     place.turn(agent, "go", tool("python", {"code": code}), text("done"))
     told = str(place.bodies[-1]["messages"][-1]["content"])
-    assert "a turn is running: %memory add works after" in told
+    assert "a turn is running: %memory add has to wait" in told
     assert list(files(agent)) == ["project/plan.md"]
 
 

@@ -225,7 +225,7 @@ class Confined:
             except StopIteration as done:
                 return done.value
             work.close()
-            raise AgentError("nobody can be asked while a command ends")
+            raise AgentError("nobody can be asked while a command ends; run the cell again")
         pending = asyncio.run_coroutine_threadsafe(make(), self._loop)
         self._waiting.append(pending)
         self._since = time.monotonic()

@@ -258,7 +258,7 @@ def _sandbox(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     if found.working:
         best, *others = found.working
         also = f" ({', '.join(each.name for each in others)} would too)" if others else ""
-        users = "for MCP servers and hooks that name a level, and shell commands with shell_sandbox"
+        users = "for MCP servers and hooks with a level and, with shell_sandbox, commands"
         words = f"{best.name} works here{also}, {users}"
         yield DoctorFinding("ok", "sandbox", f"{words}; not covered: {'; '.join(best.gaps)}")
     else:

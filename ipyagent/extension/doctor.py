@@ -48,7 +48,7 @@ class DoctorFinding(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         mend = f": {self.mend}" if self.mend else ""
-        return f"{SIGNS[self.mark]} {self.name:<12} {line(self.words + mend, 400)}"
+        return f"{SIGNS[self.mark]} {self.name:<12} {line(self.words + mend, 500)}"
 
 
 LEAST_FREE = 500_000_000
@@ -257,9 +257,9 @@ def _sandbox(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     found = sandbox.find()
     if found.working:
         best, *others = found.working
-        also = f" ({', '.join(each.name for each in others)} would too)" if others else ""
+        also = f" ({', '.join(each.name for each in others)} works too)" if others else ""
         users = "for MCP servers and hooks with a level and, with shell_sandbox, commands"
-        words = f"{best.name} works here{also}, {users}"
+        words = f"uses {best.name}{also} {users}"
         yield DoctorFinding("ok", "sandbox", f"{words}; not covered: {'; '.join(best.gaps)}")
     else:
         mend = (

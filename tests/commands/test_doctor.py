@@ -59,7 +59,7 @@ def test_it_says_what_keeps_commands_and_what_code_is(tmp_path: Path) -> None:
     found = sandbox.find()
     if found.working:
         assert all(gap in named(lines, "sandbox") for gap in found.working[0].gaps)
-        assert f"✓ sandbox      {found.working[0].name} works here" in named(lines, "sandbox")
+        assert f"✓ sandbox      uses {found.working[0].name}" in named(lines, "sandbox")
     else:
         assert found.why in named(lines, "sandbox")
     assert "watched, not confined" in named(lines, "code")

@@ -307,8 +307,8 @@ def test_public_names_are_these() -> None:
 SAID = {
     "Agent": ("shell", "folder", "notebook", "tools", "thread"),
     "Agent.prepare": ("UsageError", "NoCredentials", "SettingError", "JournalError"),
-    "Agent.run": ("events", "TurnEnded", "Raises", "prepare"),
-    "Agent.run_sync": ("options", "result", "raises", "prepare"),
+    "Agent.run": ("events", "TurnEnded", "Raises UsageError", "NoCredentials"),
+    "Agent.run_sync": ("options", "result", "Raises UsageError", "NoCredentials"),
     "Agent.resume": ("UsageError", "TrustError"),
     "Agent.fork": ("UsageError", "TrustError", "JournalError"),
     "Agent.stop": ("thread",),
@@ -318,7 +318,7 @@ SAID = {
     "Options": ("model calls", "history", "UsageError"),
     "TurnResult": ("status", "finished", "US dollars", "seconds", "nothing is raised"),
     "agent_map": ("order of the inputs", "US dollars", "tokens", "seconds", "Raises UsageError", "interrupt"),
-    "hooks": ("hooks.stop(function)",),
+    "hooks": ("hooks.pre_tool(function)", "seconds", "Raises AttributeError"),
     "tool": ("permission", "writes", "characters", "Raises UsageError"),
     "load_ipython_extension": ("%load_ext",),
 }

@@ -46,7 +46,7 @@ def make(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatch
         (tmp_path / folder).mkdir(exist_ok=True)
         given = {"base_url": server.url, "model": MODEL, "mode": "auto", "max_retry_wait": 0.01, **settings}
         given.setdefault("extraction", False)
-        made.append(Agent(settings=IPyAgent(environ={}, **given), folder=tmp_path / folder, tools=tools))
+        made.append(Agent(settings=IPyAgent(environ={}, **given), folder=str(tmp_path / folder), tools=tools))
         return made[-1]
 
     yield agent

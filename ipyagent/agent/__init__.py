@@ -74,8 +74,8 @@ class Agent:
         *,
         shell: Any = None,
         settings: IPyAgent | None = None,
-        folder: Path | None = None,
-        notebook: Path | None = None,
+        folder: str | Path | None = None,
+        notebook: str | Path | None = None,
         tools: Iterable[Tool] = (),
         runs: Runs | None = None,
         parts: Iterable[Maker] | None = None,
@@ -83,7 +83,8 @@ class Agent:
         self.shell = make_shell() if shell is None else shell
         self.settings = settings or IPyAgent()
         given = Path(self.settings.project).expanduser() if self.settings.project else None
-        self.folder = (given or folder or Path.cwd()).resolve()
+        self.folder = (given or Path(folder or Path.cwd())).resolve()
+        notebook = None if notebook is None else Path(notebook)
         self.project = Project(
             self.folder if given is not None else find_root(self.folder, notebook), user_folder(), self.folder
         )

@@ -235,7 +235,7 @@ def test_given_tools_are_the_models(make: Make, server: PracticeServer) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [({"mode": "yolo"}, "read_only"), ({"effort": "hihg"}, "high"), ({"max_turns": -1}, "max_turns"),
-     ({"fresh": True, "fork": True}, "exclude")],
+     ({"fresh": True, "fork": True}, "either fresh")],
 )  # fmt: skip
 def test_a_wrong_option_is_a_usage_error_before_anything_is_sent(
     make: Make, server: PracticeServer, options: dict[str, Any], word: str

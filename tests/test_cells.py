@@ -215,7 +215,7 @@ BAD = {
     "--modle x": "--mode",
     "--max-turn 3": "--max-turns",
     "--quite": "--quiet",
-    "--fork --fresh": "exclude",
+    "--fork --fresh": "either --fresh",
     "--mode": "needs a value",
     "--mode --fresh": "needs a value",
     "--mode Auto": "did you mean auto",

@@ -91,7 +91,7 @@ def answer(name: str = "") -> str:
 def test_without_a_name_every_variable_has_a_line() -> None:
     text = answer()
     assert [line.split("  ")[0] for line in text.splitlines()] == [
-        "password", "text", "table", "twice", "df", "array", "filling", "d", "thing",
+        "df", "table", "twice", "password", "text", "array", "filling", "d", "thing",
     ]
     assert "tigertiger9" not in text
 

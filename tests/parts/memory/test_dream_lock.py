@@ -137,7 +137,7 @@ def test_a_living_holder_is_never_stale(place: Place) -> None:
         state = place.lock.state(certain=True)
         assert state.holder is not None
         assert state.holder.pid == process.pid
-        with pytest.raises(MemoryRefused, match=rf"process {process.pid} tidies") as refused:
+        with pytest.raises(MemoryRefused, match=rf"process {process.pid} has been tidying") as refused:
             place.lock.acquire(certain=True)
         assert refused.value.reason == "busy"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import pytest
 from situations import Talk, decide, said, situation
@@ -232,30 +231,6 @@ def test_the_same_events_give_the_same_bytes() -> None:
     again = ContextView.of(talk.events)
     assert again.wire() == talk.view.wire()
     assert again.count() == talk.view.count()
-
-
-def test_a_view_of_a_thousand_messages_is_considered_in_under_a_millisecond() -> None:
-    talk = Talk().user()
-    for _ in range(500):
-        talk.call(words=80, tool="memory" if _ % 2 else "python")
-    assert len(talk.view.messages) > 1_000
-    now = situation(talk.view, turns=3, window=1_000_000)
-
-    async def consider() -> float:
-        from ipyagent.context.clear_results import clear_results
-
-        await clear_results.consider(now)
-        best = 1.0
-        for _ in range(20):
-            began = time.perf_counter()
-            made = await clear_results.consider(now)
-            best = min(best, time.perf_counter() - began)
-            assert not [event for event in made if isinstance(event, ResultsCleared)]
-        return best
-
-    import asyncio
-
-    assert asyncio.run(consider()) < 0.001
 
 
 def told(text: str) -> UserMessage:

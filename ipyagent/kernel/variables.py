@@ -235,7 +235,7 @@ _SHARE = {Group.SCALARS: 1, Group.FRAMES: 4, Group.ARRAYS: 2, Group.CONTAINERS: 
 _ORDER = (Group.SCALARS, Group.FRAMES, Group.ARRAYS, Group.CONTAINERS, Group.OBJECTS)
 _MODELS = frozenset(("estimators", "boosters", "regressions", "networks"))
 """Families of objects that work goes into."""
-_TABLE = re.compile(r"(\d+) x (\d+)$")
+_TABLE = re.compile(r"(?<!\d)(\d{1,12}) x (\d{1,12})$")
 _MOST = {Group.SCALARS: 160, Group.CONTAINERS: 160}
 """Bytes of a line where others stand beside it: more numbers of a list say no more."""
 _LOOPS = frozenset("ijk_")

@@ -300,7 +300,7 @@ def test_no_odd_reply_is_an_error_of_ours_and_the_session_goes_on(here: Room, od
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-@settings(max_examples=int(os.environ.get("IPYAGENT_ODD_STREAMS", "120")), **EACH)
+@settings(max_examples=int(os.environ.get("IPYAGENT_ODD_STREAMS", "250")), **EACH)
 @given(odd=ODD_REPLIES)
 def test_nor_is_one_of_many(here: Room, odd: list[Answer]) -> None:
     hold(here, odd)

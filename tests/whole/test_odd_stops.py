@@ -212,7 +212,7 @@ def test_an_interrupt_of_the_very_first_cell_is_one_line(tmp_path: Path, wait: f
         assert server.refused == []
 
 
-SIGNALS = int(os.environ.get("IPYAGENT_SIGNALS", "150"))
+SIGNALS = int(os.environ.get("IPYAGENT_SIGNALS", "300"))
 """The whole measurement is 2,000."""
 IDLE = 1.0
 """Seconds to idle, beyond what an interrupt of a plain cell takes on the same machine."""

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from tools_workspace import ShellWorkspace
-
 from ipyagent.config import IPyAgent
 from ipyagent.errors import ToolFailure
 from ipyagent.frontmatter import Headed, read_headed
@@ -22,6 +20,7 @@ from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.parts.memory.tool import memory
 from ipyagent.practice.model import memories as selecting
 from ipyagent.project import Project
+from tests.tools.tools_workspace import ShellWorkspace
 
 HERE = Path(__file__).parent
 SHARED = HERE.parents[3] / "shared" / "data" / "real-model"

@@ -184,6 +184,6 @@ def test_what_is_no_model_file_is_said(tmp_path: Path) -> None:
     broken, text = tmp_path / "broken.gguf", tmp_path / "text.gguf"
     broken.write_bytes(FILE.read_bytes()[:2_000_000])
     text.write_text("hello")
-    for path, says in ((broken, "whole"), (text, "not a GGUF"), (tmp_path / "none.gguf", "no model file")):
+    for path, says in ((broken, "complete .gguf"), (text, "not a GGUF"), (tmp_path / "none.gguf", "no model file")):
         with pytest.raises(SettingError, match=says):
             LocalServer(path)

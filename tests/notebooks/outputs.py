@@ -61,7 +61,7 @@ _LOOSE = (
     (re.compile(r"\S*ipyagent-(?:lesson|quickstart)[\w-]*"), "folder"),
     (re.compile(r"\S*ipykernel\\?_\S*"), "cell"),  # the file that stands for it in a traceback
     (re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{4}\b|(?<=[\w\\])-[0-9a-f]{4}\b"), " #"),
-    (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{6,}\b"), "#"),
+    (re.compile(r"(?<=toolu_)[0-9a-f]+|\b(?=[0-9a-f]*\d)[0-9a-f]{6,}\b"), "#"),
     (re.compile(r"\d(?:[\d,.:-]*\d)?"), "#"),
     (re.compile(r"\s*\\?\(# (?:ms|s|min)\\?\)|,? # (?:ms|s|min)\b"), ""),  # a short while is not told
     (re.compile(r"[+-]#"), "#"),

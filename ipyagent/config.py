@@ -139,9 +139,6 @@ class IPyAgent(Configurable):
     shell_timeout = Int(120, min=1, help="Seconds a shell command may run unless the call says otherwise.").tag(
         config=True
     )
-    shell_sandbox = Bool(
-        False, help="Run shell commands in the sandbox and ask for what they were refused there."
-    ).tag(config=True)
     redact_secrets = Bool(
         True, help="Mask what looks like a secret in results, attachments and messages before the model gets them."
     ).tag(config=True)

@@ -31,7 +31,7 @@ from ipyagent.parts.memory import tokenizer as words
 from ipyagent.parts.pins import Pins
 from ipyagent.practice.model import answer
 from ipyagent.practice.model import conversation as boundaries
-from ipyagent.tools import shell_effects
+from ipyagent.tools import danger
 from ipyagent.ui import markdown
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="guarded by a Unix signal")
@@ -56,7 +56,7 @@ BOUNDED = {
     "tools.changes._REST": "lines of at most 120 characters",
     "tools.changes._REST_ALONE": "lines of at most 120 characters",
     "redaction.names._STANDS_FOR": "one value, cut to 4,000 characters",
-    "tools.shell_effects._COMMENT": "text that ends with a comment's end, so each beginning finds one; see READERS",
+    "tools.danger._COMMENT": "text that ends with a comment's end, so each beginning finds one; see READERS",
 }
 """Patterns whose callers hand them no longer text, and why."""
 
@@ -343,7 +343,7 @@ def _headers(text: str) -> None:
 
 
 READERS: dict[str, Callable[[str], object]] = {
-    "shell_deletes.sql_danger": shell_effects.sql_danger,
+    "danger.sql_danger": danger.sql_danger,
     "markdown.render": markdown.render, "markdown.harmless": markdown.harmless, "markdown.split": markdown.split,
     "escape.exact": escape.exact, "output": output, "freshness.named_in": recall.named_in,
     "gaps.stated_gap": summarize.stated_gap, "words.stem": words.stem, "headers": _headers,

@@ -33,7 +33,6 @@ NOT_FOR_PROJECTS: Mapping[str, str] = {
     "allowed_folders": _RIGHTS,
     "trust_all": _RIGHTS,
     "server_tools": "a project cannot turn on the provider's searches",
-    "shell_sandbox": _RIGHTS,
     "redact_secrets": "a project cannot turn off the masking of secrets",
     "project": "a project cannot choose its own folder",
     "backup_mb": "how much is copied for undo is yours to say",

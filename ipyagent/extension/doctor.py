@@ -258,13 +258,12 @@ def _sandbox(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     if found.working:
         best, *others = found.working
         also = f" ({', '.join(each.name for each in others)} works too)" if others else ""
-        users = "for MCP servers and hooks with a level and, with shell_sandbox, commands"
-        words = f"uses {best.name}{also} {users}"
+        words = f"uses {best.name}{also} for commands, and for MCP servers and hooks with a level"
         yield DoctorFinding("ok", "sandbox", f"{words}; not covered: {'; '.join(best.gaps)}")
     else:
         mend = (
-            "install bubblewrap (Linux): until then MCP servers and hooks that name a level do not start, and with "
-            "shell_sandbox every command is asked about"
+            "install bubblewrap (Linux): until then every shell command is asked about, and MCP servers and hooks that "
+            "name a level do not start"
         )
         yield DoctorFinding("note", "sandbox", found.why, mend)
     yield DoctorFinding("ok", "code", WATCHED)

@@ -479,7 +479,7 @@ async def _allow(
     """Return the sandbox level at which the call may run; raise ToolFailure with the reason when it may not. `needs`:
     what it was refused before."""
     surface = session.surface
-    if workspace.limit("shell_sandbox"):  # what works here is tried once, off this thread
+    if getattr(tool, "sandboxed", None) is not None:
         await sandbox.ready()
     can_ask = surface is not None and surface.can_ask
     decision = session.permissions.decide(tool, given, workspace, can_ask, needs)

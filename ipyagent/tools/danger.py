@@ -1,6 +1,7 @@
 """Why a shell command or Python code needs a yes even in mode "auto": it destroys what cannot be had again, or runs
-what cannot be seen. Commands are looked at wherever the shell would run them; code in its syntax tree, after IPython's
-own translation of magics and `!`, never by its text."""
+what cannot be seen. Code is judged in its syntax tree, after IPython's own translation of magics and `!`, never by its
+text. Of a command only a short list of words is known: what keeps it from doing harm is the sandbox. The list gives the
+reason where a command runs outside of it, and says which commands a rule with a wildcard does not cover."""
 # ruff: noqa: SIM905 -- tables of words read better as text
 
 from __future__ import annotations
@@ -10,273 +11,203 @@ import glob
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any
 
 from ipyagent.tools.paths import in_force
-from ipyagent.tools.shell_effects import (
-    PLAIN,
-    SHELLS,
-    code_given,
-    deletes,
-    fed,
-    git_danger,
-    has_content,
-    inner_commands,
-    inner_lines,
-    interprets,
-    overwritten,
-    settles,
-    sql_danger,
-    unexamined,
-    written_to,
-)
-
-# ---- A shell command without the lines of its here-documents, which are data. What is no here-document for certain
-# stays in: lines too many are examined rather than one too few.
-
-_OPERATOR = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n$`\\]+)\"|\\?([A-Za-z0-9_.,:%@+-]+))(?=[\s;&|<>()]|$)")
-
-
-def without_documents(command: str) -> str:
-    """The command without those lines and the ones that end them; the operators stay."""
-    if "<<" not in command or "$'" in command or "((" in command:
-        return command  # in $'…' a quote may be escaped, in ((…)) << is a number's
-    kept: list[str] = []
-    pending: list[tuple[str, bool]] = []
-    place, quote = 0, ""
-    while place < len(command):
-        char = command[place]
-        if quote:
-            if char == "\\" and quote == '"':
-                kept.append(command[place : place + 2])
-                place += 2
-                continue
-            quote = "" if char == quote else quote
-        elif char == "\\":
-            kept.append(command[place : place + 2])
-            place += 2
-            continue
-        elif char in "'\"":
-            quote = char
-        elif char == "#" and (not place or command[place - 1] in " \t\n;&|()"):
-            end = command.find("\n", place)
-            end = len(command) if end < 0 else end
-            kept.append(command[place:end])
-            place = end
-            continue
-        elif command.startswith("<<<", place):
-            kept.append("<<<")
-            place += 3
-            continue
-        elif (found := _OPERATOR.match(command, place)):
-            pending.append((found[2] or found[3] or found[4], found[1] == "-"))
-            kept.append(found[0])
-            place = found.end()
-            continue
-        elif char == "\n" and pending:
-            rest = _after(command[place + 1 :], pending)
-            if rest is None:
-                return "".join(kept) + command[place:]
-            pending = []
-            kept.append("\n")
-            command, place = rest, 0
-            continue
-        kept.append(char)
-        place += 1
-    return "".join(kept)
-
-
-def _after(text: str, pending: list[tuple[str, bool]]) -> str | None:
-    """What follows the documents at the beginning of `text`, None when one of them has no end."""
-    lines = text.split("\n")
-    for end, indented in pending:
-        while lines and (lines[0].lstrip("\t") if indented else lines[0]) != end:
-            lines.pop(0)
-        if not lines:
-            return None
-        lines.pop(0)
-    return "\n".join(lines)
-
 
 # ------------------------------------------------------------------ the shell
 
+_WORDS = {
+    "deletes files": "rm unlink shred srm wipe trash trash-put rimraf",
+    "deletes folders": "rmdir",
+    "cuts or overwrites files": "truncate dd",
+    "destroys a file system or changes a disk":
+        "wipefs mkfs mkfs.ext4 blkdiscard fdisk sfdisk sgdisk parted lvremove cryptsetup",
+    "becomes another user": "sudo su doas pkexec runuser",
+    "ends processes": "kill killall pkill skill xkill",
+    "stops the machine": "halt poweroff reboot shutdown telinit",
+    "changes users or scheduled jobs": "userdel groupdel passwd crontab",
+    "deletes a database": "dropdb",
+    "runs text that is put together at run time": "eval",
+}  # fmt: skip
+_NAMES = {name: why for why, names in _WORDS.items() for name in names.split()}
+_VERBS = frozenset(
+    "rm rmi rb remove delete destroy purge prune drop uninstall autoremove unpublish flushall flushdb FLUSHALL FLUSHDB "
+    "-delete --delete --del --remove-files down terminate-instances delete-object delete-bucket "
+    "delete-db-instance".split()
+)
+"""Words behind a program's name with which it deletes what is kept there or elsewhere."""
+_TALKS = frozenset("echo printf grep egrep fgrep rg git sed awk cat ls test [ python python3".split())
+"""Programs to which such a word is a text."""
+_STARTERS = frozenset(
+    "env nohup time nice exec command builtin setsid stdbuf timeout xargs watch parallel flock find fd strace busybox "
+    "script ssh docker podman conda mamba uv poetry npx sh bash zsh dash ksh ash trap alias coproc tmux screen if "
+    "while then do else until !".split()
+)
+"""Those that run another command: each of their words may be its name."""
+_TO_LAST = frozenset("cp mv install rsync scp ln".split())
+_WRITERS = frozenset("tee sponge sed touch patch curl wget truncate".split())
+"""Programs that write the last file that they are given, and any of them."""
+_RECURSIVE = frozenset("chmod chown chgrp setfacl chattr".split())
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_KEYWORDS = frozenset("then do else elif if while until ! time".split())
-_BEFORE = frozenset("sudo doas env command builtin exec nohup time nice".split())
-_SEPARATORS = frozenset((";", "&", "&&", "||", "|", "|&", ";;", "(", ")", "{", "}", "\n", "$"))
+_WORD = re.compile(r"[^\s'\"`;|&(){}$<>,\\]{1,4096}")
+_PART = re.compile(r"[;|&\n(){}`]+")
+_REDIRECTED = re.compile(r"(?:^|[^<>=-])(>{1,2})[|&]?[ \t]{0,99}([^\s;|&<>()'\"]{1,4096}|'[^'\n]{1,4096}')")
+_FED = re.compile(
+    r"\|&?[ \t]{0,9}(?:env[ \t]{1,9})?(sh|bash|zsh|dash|ksh|python[0-9.]{0,9}|perl|ruby|node)"
+    r"(?=[ \t]{0,9}(?:-?$|-s|[;|&)\n]))"
+)
+_FILES = {
+    "clean": "", "rm": "", "checkout-index": "", "read-tree": "", "reset": "--hard --merge",
+    "checkout": "-- . -f --force --ours --theirs", "restore": "", "switch": "-f --force --discard-changes",
+    "mv": "-f --force", "config": "--add --global --system --replace-all --edit -e", "submodule": "-f --force foreach",
+}  # fmt: skip
+"""Of git: by the command, the words with which it throws work away ("": always)."""
+_HISTORY = {
+    "push": "-f -d --force --force-with-lease --mirror --delete --prune",
+    "branch": "-D -f -M -C --delete --force", "tag": "-d -f --delete --force", "stash": "drop clear",
+    "checkout": "-B", "switch": "-C --force-create", "worktree": "remove", "remote": "remove rm", "notes": "remove",
+    "merge": "--abort", "rebase": "--abort --skip -x --exec", "am": "--abort --skip", "cherry-pick": "--abort --skip",
+    **dict.fromkeys("gc reflog prune repack replace update-ref filter-branch filter-repo bisect".split(), ""),
+}  # fmt: skip
+"""The same of what it keeps itself: copies of files do not bring it back."""
+
+
+_PROGRAMS = ("alias.", "core.", "include", "filter.", "diff.", "merge.", "credential.", "gpg.", "url.", "pager.")
+_VALUED = (["-C"], ["-c"], ["--git-dir"], ["--work-tree"])
+"""Options of git itself whose value is a word of its own."""
 
 
 def shell_danger(command: str, folder: Path, depth: int = 0) -> str:
     """The reason, "" when there is none. `folder`: where it runs."""
-    if depth > 4:
-        return "it is nested too deeply to be examined"
-    if reason := sql_danger(command):
+    if reason := sql_danger(command) or history_danger(command, folder) or _of_git(command, _FILES, "work"):
         return reason
-    for inner in _substitutions(command):
-        reason = shell_danger(inner, folder, depth + 1)
-        if reason:
+    for found in _REDIRECTED.finditer(command):
+        target = found[2].strip("'")
+        if reason := in_force(target, folder):
             return reason
+        if found[1] == ">" and not target.isdecimal() and has_content(target, folder):
+            return f"it overwrites {target}"
+    if fed := _FED.search(command):
+        return f"it feeds {fed[1]} from a pipe"
     try:
-        tokens = _tokens(without_documents(command))
+        parts = _parts(command)
     except ValueError as problem:
         return f"it cannot be parsed ({problem})"
-    words: list[str] = []
-    piped = False
-    place = 0
-    entered = ""
-    while place < len(tokens):
-        token = tokens[place]
-        if token and set(token) <= set("<>&|") and ("<" in token or ">" in token):
-            target = tokens[place + 1] if place + 1 < len(tokens) else ""
-            number = words.pop() if words and words[-1].isdecimal() else ""
-            if token == "<>" and number not in ("", "0") and has_content(target, folder):
-                return f"it overwrites {target}"
-            if token in (">", ">|", "&>", ">&") and not target.isdecimal() and has_content(target, folder):
-                return f"it overwrites {target}"
-            if ">" in token and (reason := in_force(os.path.join(entered, target), folder)):
-                return reason
-            place += 2
-            if "<<" in token and any(map(interprets, words)):
-                return "it runs a program given in the command"
-            continue
-        if token == "$" and tokens[place + 1 : place + 2] == ["("] and not any(map(_is_name, words)):
-            return "it runs a command that is put together at run time"
-        if token in _SEPARATORS or (token and set(token) <= set(";&|()")):
-            pattern = token == ")" and len(words) == 1 and "case" in tokens[:place]
-            found = _of_program(words, piped, folder, depth) or _script_writes(words, entered, folder)
-            reason = "" if pattern else found
-            if reason:
-                return reason
-            if words[:1] == ["cd"] and len(words) == 2:
-                entered = os.path.join(entered, words[1])
-            if words[:1] == ["cd"] and len(words) == 2 and "$" not in words[1]:
-                folder = folder / os.path.expanduser(words[1])
-            words, piped = [], token in ("|", "|&")
-        else:
-            words.append(token)
-        place += 1
-    return _of_program(words, piped, folder, depth) or _script_writes(words, entered, folder)
+    return next((reason for words in parts if (reason := _of_part(words, folder))), "")
 
 
-def _script_writes(words: Sequence[str], entered: str, folder: Path) -> str:
-    """Of a command that writes what stays in force."""
-    rest = [word for at, word in enumerate(words) if at or not _ASSIGNMENT.match(word)]
-    while rest and (_ASSIGNMENT.match(rest[0]) or rest[0] in _KEYWORDS or rest[0] in _BEFORE):
-        rest.pop(0)
-    if not rest:
-        return ""
-    name, arguments = Path(rest[0]).name, rest[1:]
-    if reason := settles(name, arguments):
-        return f"`{name}` {reason}"
-    targets = (os.path.join(entered, target) for target in written_to(name, arguments, folder))
-    return next((reason for target in targets if (reason := in_force(target, folder))), "")
-
-
-def _is_name(word: str) -> bool:
-    """Whether a word before a command's arguments is its name."""
-    return word not in _KEYWORDS and not _ASSIGNMENT.match(word)
-
-
-def _tokens(command: str) -> list[str]:
-    if re.search(r"\$'[^']*\\'", command):
-        raise ValueError("an escaped quote in $'…'")
+def _parts(command: str) -> list[list[str]]:
+    """The words of each command of a line, without quotes and assignments. Raises ValueError."""
     lexer = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars="();<>|&\n")
-    lexer.whitespace = " \t\r"
-    lexer.whitespace_split = True
-    # The shell takes # as a comment only at a word's start; shlex anywhere. Unread text could
-    # hide a command, so a comment is examined like code.
-    lexer.commenters = ""
-    tokens: list[str] = []
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    parts: list[list[str]] = [[]]
     for token in lexer:
-        if "\n" in token and not token.strip("();<>|&\n"):
-            tokens.extend(part for part in re.split(r"(\n)", token) if part)
-        else:
-            tokens.append(token)
-    return tokens
+        if not token.strip("();<>|&\n{}$") and token:
+            if not set(token) <= set("<>"):
+                parts.append([])
+        elif parts[-1] or not _ASSIGNMENT.match(token):
+            parts[-1].append(token)
+    return [part for part in parts if part]
 
 
-def _substitutions(command: str) -> list[str]:
-    """The commands inside $( ), <( ), >( ) and backticks, outermost only."""
-    found = re.findall(r"`([^`]*)`", command)
-    for start in re.finditer(r"[$<>]\((?!\()", command):
-        depth = 1
-        for place in range(start.end(), len(command)):
-            depth += {"(": 1, ")": -1}.get(command[place], 0)
-            if depth == 0:
-                found.append(command[start.end() : place])
-                break
-    return found
-
-
-def _of_program(words: Sequence[str], piped: bool, folder: Path, depth: int) -> str:
-    rest = list(words)
-    for word in rest if len(rest) > 1 else ():  # PAGER='rm x' git log; export PAGER='rm x'
-        value = word.partition("=")[2] if _ASSIGNMENT.match(word) else ""
-        if " " in value and "$" not in value.split()[0] and (reason := shell_danger(value, folder, depth + 1)):
-            return f"{reason} (by a variable)"
-    while rest and (_ASSIGNMENT.match(rest[0]) or rest[0] in _KEYWORDS or (rest[0] == "-p" and rest != words)):
-        rest.pop(0)
-    if not rest:
-        return ""
-    if "$" in rest[0] or "`" in rest[0]:
+def _of_part(words: list[str], folder: Path) -> str:
+    if words[0][0] in "$`":
         return "it runs a command held in a variable"
-    if set("*?[{") & set(rest[0]) and rest[0] not in ("[", "[[", "{"):
-        return "it runs a command that is put together at run time"
-    name, arguments = "." if rest[0] == "." else Path(rest[0]).name, rest[1:]
-    for line in inner_lines(name, arguments):
-        if reason := shell_danger(line, folder, depth + 1):
+    if "-m" in words[1:-1]:
+        words = words[words.index("-m") + 1 :]
+    name = words[0].rpartition("/")[2]
+    inner = [found[0] for word in words for found in _WORD.finditer(word)] if name in _STARTERS else [name]
+    inner += [found[0] for word in words if "$(" in word or "`" in word for found in _WORD.finditer(word)]
+    if name.startswith("python") and "-c" in words:
+        return code_danger(words[-1], folder, 1)
+    for each in inner:
+        each = each.rpartition("/")[2]
+        if why := _NAMES.get(each) or _CALLS.get(each):
+            return f"`{each}` {why}"
+    verb = next((word for word in words[1:] if word in _VERBS), "")
+    if verb and name not in _TALKS:
+        return f"`{name} {verb}` deletes what is kept there"
+    if name in _RECURSIVE and any(re.fullmatch(r"-[A-Za-z]*R[A-Za-z]*|--recursive", word) for word in words):
+        return "it changes the rights of whole folders"
+    anew = name in _TO_LAST and "-n" not in words
+    anew |= (name == "sed" and any(re.fullmatch(r"-[nErsuz]*i|--in-p[lace]*", word) for word in words))
+    anew |= name in ("tee", "sponge") and "-a" not in words
+    targets = words[-1:] if name in _TO_LAST else words[1:] if name in _WRITERS else []
+    for target in targets:
+        if reason := in_force(target, folder):
             return reason
-    for inner in inner_commands(name, arguments):
-        if reason := _of_program(inner, piped, folder, depth + 1) or _script_writes(inner, "", folder):
-            return reason
-    if unexamined(name, arguments):
-        return f"it gives {name} a program that is not examined"
-    if name in PLAIN:
-        return f"`{name}` {PLAIN[name]}"
-    if name.startswith("mkfs"):
-        return f"`{name}` destroys a file system"
-    if interprets(name):
-        return _of_interpreter(name, arguments, piped, folder, depth)
-    letters = "".join(word[1:] for word in arguments if re.fullmatch(r"-[A-Za-z]+", word))
-    if file := overwritten(name, arguments, letters, folder):
-        return f"it overwrites {file}"
-    if name == "git":
-        reason, inner, place = git_danger(arguments, folder)
-        return reason or (shell_danger(" ".join(inner), place, depth + 1) if inner else "")
-    if name == "find":
-        return _find(arguments, folder, depth)
-    return deletes(name, arguments, letters)
-
-
-def _of_interpreter(name: str, arguments: Sequence[str], piped: bool, folder: Path, depth: int) -> str:
-    given = code_given(name, arguments)
-    if given is not None:
-        if name in SHELLS:
-            return next((reason for code in given if (reason := shell_danger(code, folder, depth + 1))), "")
-        if name.startswith("python") and given:
-            return code_danger(given[0], folder)
-        return f"it runs {name} code that is not examined"
-    if "<(" in "".join(arguments):
-        return "it runs a program given in the command"
-    if piped and fed(name, arguments):
-        return f"it feeds {name} from a pipe"
-    if "-m" in arguments and (module := arguments[list(arguments).index("-m") + 1 :]):
-        return deletes(module[0], module[1:], "")
+        if anew and has_content(target, folder):
+            return f"it overwrites {target}"
     return ""
 
 
-def _find(arguments: Sequence[str], folder: Path, depth: int) -> str:
-    if "-delete" in arguments:
-        return "`find -delete` deletes files"
-    for place, word in enumerate(arguments):
-        if word in ("-exec", "-execdir", "-ok", "-okdir"):
-            reason = _of_program(arguments[place + 1 :], False, folder, depth + 1)
-            if reason:
-                return reason
+def history_danger(command: str, folder: Path) -> str:
+    """The reason that no copy of a file undoes: what git keeps."""
+    return _of_git(command, _HISTORY, "history")
+
+
+def _of_git(command: str, table: Mapping[str, str], what: str) -> str:
+    for part in _PART.split(command) if "git" in command else ():
+        words = [found[0] for found in _WORD.finditer(part)]
+        names = [word.rpartition("/")[2] for word in words]
+        if "git" not in names:
+            continue
+        rest = words[names.index("git") + 1 :]
+        name = next((word for at, word in enumerate(rest) if word[0] != "-" and rest[at - 1 : at] not in _VALUED), "")
+        if name not in table:
+            continue
+        letters = {f"-{letter}" for word in rest if re.fullmatch(r"-[A-Za-z]{1,20}", word) for letter in word[1:]}
+        marks = set(table.get(name, "").split())
+        forced = name == "push" and any(word.startswith(("+", ":")) for word in rest)
+        forced |= name == "config" and len(rest) > 2 and any(word.startswith(_PROGRAMS) for word in rest)
+        if (not marks or forced or marks & (letters | set(rest))) and "--cached" not in rest:
+            told = "may name a program that git runs" if name == "config" else f"may throw {what} away"
+            return f"`git {name}` {told}"
     return ""
+
+
+def has_content(target: str, folder: Path) -> bool:
+    """Whether `target` is, or cannot be told not to be, a file with something in it."""
+    if not target or "$" in target or "`" in target:
+        return True
+    path = folder / os.path.expanduser(target)
+    try:
+        return path.is_file() and path.stat().st_size > 0
+    except (OSError, ValueError, NotImplementedError):
+        return False
+
+
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_GAP = r"(?:\s|--[^\n]{0,4000}\n)++"
+_NAME = r"[\w.\"`]{1,80}"
+SQL = re.compile(
+    rf"\b(?:drop{_GAP}(?:table|database|schema|view|materialized|index|user|role|column|keyspace|collection)"
+    rf"|delete{_GAP}from|truncate{_GAP}table)\b"
+    rf"|\bupdate{_GAP}{_NAME}{_GAP}set{_GAP}{_NAME}\s*=(?![^;]{{0,4000}}\bwhere\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+_TRUNCATE = rf"truncate{_GAP}{_NAME}(?:\s+(?:cascade|restrict))?"
+_TRUNCATES = re.compile(rf"\b{_TRUNCATE}", re.IGNORECASE | re.DOTALL)
+_ONLY_TRUNCATES = re.compile(rf"\s*{_TRUNCATE}\s*+(?:;\s*+)?", re.IGNORECASE | re.DOTALL)
+_CLIENTS = re.compile(r"\b(?:psql|mysql|mariadb|duckdb|cqlsh|sqlcmd|clickhouse|clickhouse-client|bq|usql|snowsql)\b")
+
+
+def sql_danger(text: str) -> str:
+    """Why SQL in a command or a string of code destroys; "" when it does not."""
+    end = text.rfind("*/") + 2 if "*/" in text else 0  # beyond it no comment ends
+    without = _COMMENT.sub(" ", text[:end]) + text[end:]
+    return _sql_danger(text) or (_sql_danger(without) if without != text else "")
+
+
+def _sql_danger(text: str) -> str:
+    found = SQL.search(text) or _ONLY_TRUNCATES.fullmatch(text)
+    if found is None and _CLIENTS.search(text):
+        found = _TRUNCATES.search(text)
+    return f"it contains {' '.join(found[0][:60].upper().split())}" if found else ""
 
 
 # ------------------------------------------------------------------ Python
@@ -381,7 +312,7 @@ def _tree(code: str) -> ast.Module | None:
         return None
 
 
-_WRITERS = re.compile(
+_WRITING = re.compile(
     r"write\w*|to_(?!numpy|list|dict|frame|string|datetime|numeric|records|period|timestamp|pydatetime|series)\w+|dump|save\w*"
     r"|touch|copy\w*|move|rename\w*|replace|symlink\w*|link|hardlink_to|link_to|urlretrieve|extract\w*|truncate|imwrite"
     r"|imsave|pwrite|sendfile|print|writelines"
@@ -417,7 +348,7 @@ def _writes(call: ast.Call, names: dict[str, str]) -> bool:
         return any(key.arg == "file" for key in call.keywords)
     if last == "replace" and len(call.args) != 1:
         return name in ("os.replace",)  # that of a text has two
-    return bool(_WRITERS.fullmatch(last)) or last in ("run_cell_magic", "run_line_magic")
+    return bool(_WRITING.fullmatch(last)) or last in ("run_cell_magic", "run_line_magic")
 
 
 def _reads(call: ast.Call, names: dict[str, str]) -> bool:
@@ -458,7 +389,7 @@ MOST_NAMED = 200
 """Files of one run of code that are copied before it because it names them."""
 MOST_WORDS = 5_000
 """Words of the code that are looked at for that: each may be a look at the disk."""
-_WORD = re.compile(r"[^\s'\"`(),;=<>|&]{1,400}")
+_NAMED = re.compile(r"[^\s'\"`(),;=<>|&]{1,400}")
 
 
 def named_files(code: str, namespace: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -486,7 +417,7 @@ def named_files(code: str, namespace: Mapping[str, Any], folder: Path) -> Iterat
             text = namespace.get(node.id)
             text = os.fspath(text) if isinstance(text, PurePath) else text
         if type(text) is str and text and len(text) <= 100_000 and text not in seen:
-            words = dict.fromkeys([text, *(each[0] for each in islice(_WORD.finditer(text), 1_000))])
+            words = dict.fromkeys([text, *(each[0] for each in islice(_NAMED.finditer(text), 1_000))])
             for word in words.keys() - seen:
                 found.update(dict.fromkeys(_files_of(word, folder)))
             seen |= words.keys()

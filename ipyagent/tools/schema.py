@@ -185,7 +185,7 @@ class FunctionTool:
         question: Callable[[Arguments, Workspace], PermissionQuestion] | None,
         destructive: Rule[str],
         covers: Callable[[str, Arguments, Workspace], bool] | None = None,
-        sandboxed: Callable[[Arguments, Workspace], Needed | None] | None = None,
+        sandboxed: Callable[[Arguments, Workspace], Needed] | None = None,
         store_chars: int | None = None,
         deferred: str = "",
     ) -> None:
@@ -313,7 +313,7 @@ class FunctionTool:
         return PermissionQuestion(title=f"Call {self.name}?", text=f"{self.name}(\n{given}\n)", language="python")
 
     def sandboxed(self, input: Arguments, workspace: Workspace) -> Needed | None:
-        """The sandbox level that this very call needs; None where it runs at none."""
+        """The sandbox level that this very call needs; None for a tool that knows no levels."""
         return self._sandboxed(self.arguments(input), workspace) if self._sandboxed is not None else None
 
     def covers(self, rule: str, input: Arguments, workspace: Workspace) -> bool:
@@ -380,7 +380,7 @@ def tool(
     question: Callable[[Arguments, Workspace], PermissionQuestion] | None = None,
     destructive: Rule[str] = "",
     covers: Callable[[str, Arguments, Workspace], bool] | None = None,
-    sandboxed: Callable[[Arguments, Workspace], Needed | None] | None = None,
+    sandboxed: Callable[[Arguments, Workspace], Needed] | None = None,
     store_chars: int | None = None,
     deferred: str = "",
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
@@ -399,7 +399,7 @@ def tool(
     question: Callable[[Arguments, Workspace], PermissionQuestion] | None = None,
     destructive: Rule[str] = "",
     covers: Callable[[str, Arguments, Workspace], bool] | None = None,
-    sandboxed: Callable[[Arguments, Workspace], Needed | None] | None = None,
+    sandboxed: Callable[[Arguments, Workspace], Needed] | None = None,
     store_chars: int | None = None,
     deferred: str = "",
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:

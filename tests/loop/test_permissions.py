@@ -38,7 +38,7 @@ def decide(
 
 def test_reading_needs_nothing_and_code_asks(permissions: Permissions, workspace: ShellWorkspace) -> None:
     assert decide(permissions, workspace, "read_file", path="a") == Allow("mode")
-    assert decide(permissions, workspace, "shell", command="ls") == Allow("mode")
+    assert decide(permissions, workspace, "shell", command="ls") == Allow("mode", level="read")
     asked = decide(permissions, workspace, "python", code="x = 1")
     assert isinstance(asked, Ask)
     assert asked.question.text == "x = 1"
@@ -59,7 +59,8 @@ def test_mode_auto_asks_before_a_file_that_others_obey(permissions: Permissions,
     assert "%agent mode auto" not in denied.reason, "mode auto refuses it too"
     assert "ask the user to do it" in denied.reason
     assert isinstance(decide(permissions, workspace, "python", code="open('conftest.py', 'w')"), Ask)
-    assert isinstance(decide(permissions, workspace, "shell", command="echo x >> ~/.bashrc"), Ask)
+    # a command is asked about while it waits to write one, see test_shell_levels
+    assert decide(permissions, workspace, "shell", command="echo x > AGENTS.md") == Allow("mode", level="project")
     permissions.remember(asked.pattern)
     assert isinstance(decide(permissions, workspace, "write_file", path="sub/AGENTS.md", content="x"), Allow)
 
@@ -77,23 +78,28 @@ def test_read_only_denies_whatever_may_write(permissions: Permissions, workspace
     permissions.mode = "read_only"
     calls: dict[str, dict[str, Any]] = {
         "python": {"code": "1"},
-        "shell": {"command": "make"},
+        "shell": {"command": "make", "needs": "project"},
         "write_file": {"path": "a", "content": ""},
     }
     for name, given in calls.items():
         assert isinstance(decide(permissions, workspace, name, **given), Deny)
-    assert decide(permissions, workspace, "shell", command="ls") == Allow("mode")
+    assert decide(permissions, workspace, "shell", command="make") == Allow("mode", level="read")
     assert isinstance(decide(permissions, workspace, "read_file", path="/etc/passwd"), Ask)
 
 
 def test_auto_allows_all_but_what_destroys(permissions: Permissions, workspace: ShellWorkspace) -> None:
     permissions.mode = "auto"
     assert decide(permissions, workspace, "python", code="x = 1") == Allow("mode")
-    assert decide(permissions, workspace, "shell", command="make") == Allow("mode")
-    asked = decide(permissions, workspace, "shell", command="rm -r x", description="Verified safe by ipyagent")
+    assert decide(permissions, workspace, "shell", command="rm -r x") == Allow("mode", level="project")
+    said = "Verified safe by ipyagent"
+    asked = decide(permissions, workspace, "shell", command="git gc", description=said)
     assert isinstance(asked, Ask)
-    assert "deletes files" in asked.danger
-    assert (asked.question.title, asked.question.said) == ("Run this command?", "Verified safe by ipyagent")
+    assert "throw history away" in asked.danger, "no copy of a file brings that back"
+    assert (asked.question.title, asked.question.said) == ("Let this command write in the project?", said)
+    asked = decide(permissions, workspace, "shell", command="rm -r x", needs="network")
+    assert isinstance(asked, Ask)
+    assert (asked.level, asked.question.title) == ("open", "Run this command outside the sandbox?")
+    assert "deletes files; it needs the network" in asked.danger
     denied = decide(permissions, workspace, "python", can_ask=False, code="!rm -r x")
     assert isinstance(denied, Deny)
     assert "deletes files" in denied.reason
@@ -104,14 +110,17 @@ def test_a_rule_covers_its_call_and_no_other(permissions: Permissions, workspace
     permissions.remember("shell(pytest *)", session=True)
     permissions.remember("write_file(src/*)")
     (workspace.root / "link").symlink_to("/etc")
-    for command in ("make test", "pytest", "pytest -q", "pytest -q | head -3", "ls && pytest a"):
-        assert isinstance(decide(permissions, workspace, "shell", command=command), Allow), command
+    for command in ("make test", "pytest", "pytest -q", "pytest -q | head -3"):
+        decided = decide(permissions, workspace, "shell", command=command, needs="network")
+        assert isinstance(decided, Allow), command
+        assert (decided.by, decided.level) == ("rule", "open")
     for command in (
         "make", "make test2", "make test; make x", "pytest; rm x", "pytest && make", "pytest $(rm x)", "pytest > x",
         "pytest\nrm x", "pytest & rm x", "xpytest -q", "pytest `x`", "'pytest x' y",
         "uniq src/*", "cat l*/passwd", "pytest; uniq src/*", "cat l*/passwd | pytest",
     ):  # fmt: skip
-        assert isinstance(decide(permissions, workspace, "shell", command=command), Ask), command
+        assert isinstance(decide(permissions, workspace, "shell", command=command, needs="network"), Ask), command
+        assert decide(permissions, workspace, "shell", command=command) == Allow("mode", level="read"), command
     assert isinstance(decide(permissions, workspace, "write_file", path="src/a/b.py", content="x"), Allow)
     assert isinstance(decide(permissions, workspace, "write_file", path="src/../b.py", content="x"), Ask)
 
@@ -123,21 +132,25 @@ def test_a_wide_rule_does_not_cover_what_destroys_and_an_exact_one_does(
     permissions.remember("shell")
     assert isinstance(decide(permissions, workspace, "python", code="x = 1"), Allow)
     assert isinstance(decide(permissions, workspace, "python", code="!rm -r x"), Ask)
-    assert isinstance(decide(permissions, workspace, "shell", command="rm -r build"), Ask)
+    assert isinstance(decide(permissions, workspace, "shell", command="rm -r build", needs="project"), Ask)
+    assert decide(permissions, workspace, "shell", command="make") == Allow("rule", "shell", "open")
     permissions.remember("shell(rm -r build)")
-    assert isinstance(decide(permissions, workspace, "shell", command="rm -r build"), Allow)
-    assert isinstance(decide(permissions, workspace, "shell", command="rm -r buildx"), Ask)
+    assert isinstance(decide(permissions, workspace, "shell", command="rm -r build", needs="project"), Allow)
+    assert isinstance(decide(permissions, workspace, "shell", command="rm -r buildx", needs="project"), Ask)
 
 
 @pytest.mark.parametrize("command", ["echo 'a[b]*' > x", "make ?", "rm *.tmp"])
 def test_always_stores_a_rule_for_exactly_this_command(
     permissions: Permissions, workspace: ShellWorkspace, command: str
 ) -> None:
-    asked = decide(permissions, workspace, "shell", command=command)
-    assert isinstance(asked, Ask)
-    permissions.remember(asked.pattern)
-    assert isinstance(decide(permissions, workspace, "shell", command=command), Allow)
-    assert isinstance(decide(permissions, workspace, "shell", command=command.replace("*", "/etc/x") + "y"), Ask)
+    for needs, level in (("project", "project"), ("network", "open")):
+        asked = decide(permissions, workspace, "shell", command=command, needs=needs)
+        assert isinstance(asked, Ask)
+        permissions.remember(asked.pattern)
+        decided = decide(permissions, workspace, "shell", command=command, needs=needs)
+        assert decided == Allow("rule", asked.pattern, level)
+        other = command.replace("*", "/etc/x") + "y"
+        assert isinstance(decide(permissions, workspace, "shell", command=other, needs=needs), Ask)
 
 
 def test_rules_are_kept_per_project_in_the_users_folder(

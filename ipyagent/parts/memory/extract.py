@@ -404,7 +404,7 @@ def _line(text: str, chars: int) -> str:
 
 
 MEMORY = "memory"
-READERS = ("read_file", "grep", "glob", "shell")
+READERS = ("read_file", "grep", "glob")
 """Tools that may be used to read; a call of theirs that would write or need a yes is refused."""
 MAY = f"only `{MEMORY}`, and {', '.join(READERS)} as far as they only read where no question is needed"
 
@@ -522,7 +522,7 @@ class ExtractionToolPolicy:
 ONLY_READ = "This call may not run in a dream: it would write or needs a permission. Only `memory` writes here."
 NOT_WHOLE = "Transcripts of sessions are not read whole; ask past_sessions for what you want to know."
 PAST = "past_sessions"
-_WHOLE = ("read_file", "shell")
+_WHOLE = ("read_file",)
 
 
 def dream_tools(installed: Mapping[str, Tool], project: Project | None, cache: Path | None) -> dict[str, Tool]:

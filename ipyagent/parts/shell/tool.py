@@ -16,8 +16,6 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +25,11 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Needed, Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.kernel import processes
 from ipyagent.parts.shell.levels import Confined, Wanted, needed, watches
+from ipyagent.parts.shell.rules import covers
 from ipyagent.redaction import after_cut, before_cut
 from ipyagent.tools.answers import plain, text_output
-from ipyagent.tools.danger import shell_danger
+from ipyagent.tools.danger import history_danger, shell_danger
 from ipyagent.tools.schema import tool
-from ipyagent.tools.shell_effects import git_danger
-from ipyagent.tools.shell_reads import Word, command_names, only_reads, words_only_read
 
 TICK = 0.04
 """Seconds between two pieces of live output."""
@@ -43,41 +40,29 @@ _GIT_SETTINGS = (("core.fsmonitor", "false"), ("diff.autoRefreshIndex", "false")
 that whatever GIT_OPTIONAL_LOCKS says)."""
 
 
-def _sandboxed(arguments: dict[str, Any], workspace: Workspace) -> Needed | None:
-    """The level that a call needs; None while commands are judged by their words (the setting `shell_sandbox`)."""
-    if not workspace.limit("shell_sandbox"):
-        return None
-    command, needs = arguments["command"], needed(arguments["needs"], workspace.root)
-    if needs.level not in ("read", "project"):
-        return needs
-    # where changes are not seen there are no copies of files
-    danger = _history_danger if watches("project", workspace.root) else shell_danger
-    return msgspec.structs.replace(needs, danger=danger(command, workspace.folder))
+def _sandboxed(arguments: dict[str, Any], workspace: Workspace) -> Needed:
+    needs = needed(arguments["needs"], workspace.root)
+    if needs.level in ("read", "project"):
+        return msgspec.structs.replace(needs, danger=_unrestorable(arguments, workspace))
+    return needs
 
 
-def _history_danger(command: str, folder: Path) -> str:
-    """Why a command that has copies of the files it changes is asked about all the same: they do not bring back what
-    git keeps."""
-    for part in re.split(r"[;|&\n(){}]+", command):
-        words = part.split()
-        if "git" in words:
-            reason, _, _ = git_danger(words[words.index("git") + 1 :], folder)
-            if reason and not any(of_files in reason for of_files in ("files", "uncommitted", "overwrites")):
-                return reason
-    return ""
+def _unrestorable(arguments: dict[str, Any], workspace: Workspace) -> str:
+    """Why a command at "project" needs a yes in mode auto: no copy brings back what it would change."""
+    danger = history_danger if watches("project", workspace.root) else shell_danger
+    return danger(arguments["command"], workspace.folder)
 
 
 def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
-    return "none" if only_reads(arguments["command"], workspace) else "ask"
+    return "none" if _sandboxed(arguments, workspace).level == "read" else "ask"
 
 
 def _writes(arguments: dict[str, Any], workspace: Workspace) -> bool:
-    return not only_reads(arguments["command"], workspace)
+    return _sandboxed(arguments, workspace).level != "read"
 
 
 def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
-    command = arguments["command"]
-    return "" if only_reads(command, workspace) else shell_danger(command, workspace.folder)
+    return shell_danger(arguments["command"], workspace.folder)
 
 
 def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
@@ -90,22 +75,7 @@ def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
 
 
 def _covers(rule: str, arguments: dict[str, Any], workspace: Workspace) -> bool:
-    """A rule without a wildcard covers exactly its command. One with a wildcard covers commands
-    in the plain part of the language only, and each command of a sequence on its own, so that
-    `pytest *` is not also `pytest; rm -r x`."""
-    command = arguments["command"].strip()
-    if globs.escape(command) == rule or command == rule:
-        return True
-    commands = command_names(command)
-    if commands is None:
-        return False
-    return all(_fits(words, rule) or words_only_read(words, workspace) for words in commands)
-
-
-def _fits(words: Sequence[Word], rule: str) -> bool:
-    text = " ".join(word.text for word in words)
-    # `pytest *` covers plain `pytest`, but no program whose name goes on after a space
-    return len(words[0].text.split()) == 1 and any(fnmatchcase(each, rule) for each in (text, f"{text} "))
+    return covers(rule, arguments["command"])
 
 
 @tool(
@@ -126,8 +96,8 @@ async def shell(
     *,
     workspace: Workspace,
 ) -> ToolOutput:
-    """Run a bash command in the notebook's folder, without input. What only reads needs no permission; for more the
-    user is asked.
+    """Run a bash command in the notebook's folder, without input. It can only read; when it needs more the user is
+    asked.
 
     Args:
         timeout: Seconds, then it is ended.
@@ -145,7 +115,7 @@ async def shell(
 async def _run(command: str, seconds: int, workspace: Workspace) -> ToolOutput:
     mark = secrets.token_hex(8)
     environment = _environment(mark)
-    if workspace.level == "open" or not workspace.limit("shell_sandbox"):
+    if workspace.level == "open":
         return await _followed_to_end(command, seconds, mark, environment, workspace, None)
     with Confined(command, workspace.level, workspace) as confined:
         await confined.look()
@@ -214,8 +184,7 @@ async def _followed_to_end(
     text = "\n".join([body] * bool(body) + [f"[{note}]" for note in (*notes, *told)]) or "(no output)"
     short = "; ".join(notes) or (f"{elapsed:.1f} s" if elapsed >= 1 else "exit status 0")
     # `grep` and `diff` answer with 1: nothing found, a difference.
-    answers = only_reads(command, workspace) or (confined is not None and _last(command) in _ANSWER_WITH_ONE)
-    failed = status not in (0, 1) or (status == 1 and (needs is not None or not answers))
+    failed = status not in (0, 1) or (status == 1 and (needs is not None or _last(command) not in _ANSWER_WITH_ONE))
     return msgspec.structs.replace(text_output(text, note=short, is_error=not finished or failed), needs=needs)
 
 

@@ -246,7 +246,7 @@ def test_it_gets_readers_and_the_memory_tool_and_nothing_else(room: DreamRoom) -
     room.turn(room.agent())
     [body, *_] = room.asked()
     names = [tool["name"] for tool in body["tools"]]
-    assert names == ["glob", "grep", "memory", "past_sessions", "read_file", "shell"]
+    assert names == ["glob", "grep", "memory", "past_sessions", "read_file"]
     assert "fact_3.md" in order_in(body)
 
 
@@ -260,9 +260,9 @@ def test_it_may_read_but_write_only_in_the_copy(room: DreamRoom) -> None:
     room.dreams = [
         calls(
             [
-                ("shell", {"command": "cat a.txt"}),
+                ("read_file", {"path": "a.txt"}),
                 ("shell", {"command": "echo x > b.txt"}),
-                ("shell", {"command": f"cat {transcript}"}),
+                ("write_file", {"path": "b.txt", "content": "x"}),
                 ("read_file", {"path": str(transcript)}),
                 ("past_sessions", {"query": "hello there"}),
                 ("python", {"code": "1"}),
@@ -275,9 +275,8 @@ def test_it_may_read_but_write_only_in_the_copy(room: DreamRoom) -> None:
     ]
     dream_now(agent)
     gave = outcome(room)
-    assert gave[0] == ("hello", False)
+    assert ("hello" in gave[0][0], gave[0][1]) == (True, False)
     assert [failed for _, failed in gave[1:4]] == [True, True, True]
-    assert "would write" in gave[1][0]
     assert "past_sessions" in gave[3][0]
     assert agent.session.journal.session in gave[4][0]
     assert [failed for _, failed in gave[5:]] == [True, True, True, True]

@@ -348,7 +348,6 @@ def test_it_may_read_and_look_at_memories(room: ExtractRoom) -> None:
         ("read_file", {"path": "data.csv"}),
         ("grep", {"pattern": "1"}),
         ("glob", {"pattern": "*.csv"}),
-        ("shell", {"command": "wc -l data.csv"}),
         ("memory", {"command": "view", "path": "/memories"}),
     ]
     room.extractions = [calls(reading), look]
@@ -356,7 +355,7 @@ def test_it_may_read_and_look_at_memories(room: ExtractRoom) -> None:
     assert len(seen) == len(reading)
     assert all("may not run" not in said for said in seen)
     assert "data.csv" in seen[1]
-    assert "/memories/project" in seen[4]
+    assert "/memories/project" in seen[3]
 
 
 def test_a_file_that_it_read_was_not_read_by_the_model(room: ExtractRoom) -> None:

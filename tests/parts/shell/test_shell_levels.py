@@ -53,7 +53,7 @@ class Desk:
         self.folder, self.server, self.person = place / "project", server, Person()
         self.folder.mkdir()
         (self.folder / "a.txt").write_text("b\na\n")
-        quiet = {"layer_notes": False, "extraction": False, "shell_sandbox": True}
+        quiet = {"layer_notes": False, "extraction": False}
         made = IPyAgent(environ={}, base_url=server.url, model=MODEL, **{**quiet, **settings})
         self.agent = Agent(settings=made, folder=self.folder)
 
@@ -310,7 +310,6 @@ from tools_workspace import ShellWorkspace
 
 place = Path(sys.argv[1])
 workspace = ShellWorkspace(place)
-workspace.limits["shell_sandbox"] = True
 for mode in ("ask", "auto", "read_only"):
     permissions = Permissions(place / "rules.json", place, mode)
     for command in ("ls", "rm -r x"):

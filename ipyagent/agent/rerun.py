@@ -164,18 +164,16 @@ class CellReplay:
             if called is not None and call in self._undone:
                 self._left.append(f"{called.name} (you have undone its change of {self._undone[call]})")
                 self._as_recorded(own, call)
-            elif called is None or called.name not in own.tools or self._stands(called, own.tools, workspace):
+            elif called is None or called.name not in own.tools or self._stands(called, workspace):
                 self._as_recorded(own, call)
             elif failed := await self._again(own, called, workspace):
                 return failed
         return ""
 
-    def _stands(self, called: ToolCalled, tools: dict[str, Tool], workspace: KernelWorkspace) -> bool:
+    def _stands(self, called: ToolCalled, workspace: KernelWorkspace) -> bool:
         """Whether a file is there as the call left it, or the call changed nothing."""
-        if called.name == CODE:
-            return False
-        if called.name == "shell":
-            return not tools[called.name].writes(called.input, workspace)
+        if called.name in (CODE, "shell"):
+            return False  # a command runs at the sandbox level of the mode
         changed = self._files.get(called.call)
         if changed is None:
             return True

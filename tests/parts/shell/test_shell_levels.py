@@ -273,6 +273,8 @@ def test_a_stop_ends_a_confined_command_and_its_temporary_folder_is_gone(
     while not (found := [path for path in place.glob("ipyagent-*/pid") if path.is_file()]) and time.monotonic() < until:
         time.sleep(0.02)
     assert found
+    while not any(sleeping()) and time.monotonic() < until:
+        time.sleep(0.02)
     assert any(sleeping())
     desk.agent.stop()
     thread.join(20)

@@ -55,6 +55,11 @@ class Policy:
         return (self.root,) if self.level == "project" else ()
 
     @property
+    def secrets_within(self) -> bool:
+        """Whether hidden paths lie where it writes, as when the project is the home directory."""
+        return any(path.is_relative_to(folder) for folder in self.writes for path in self.hidden)
+
+    @property
     def kept(self) -> list[str]:
         """What is not written all the same."""
         return [os.path.realpath(folder / name) for folder in self.writes for name in KEPT]
@@ -128,6 +133,7 @@ class Landlock:
     gaps = (
         "names in hidden folders can be listed",
         "beside a file that is hidden from commands, new files cannot be read back",
+        "beside a hidden folder in the project, new files cannot be made",
         "MCP servers and hooks at `project` can write .git/hooks, .git/config and .ipyagent",
         "a hard link in the project to a file outside is written through",
     )
@@ -390,8 +396,9 @@ def _problem(candidate: Backend) -> str:
 def backend(policy: Policy | None = None, *, watched: bool = True) -> Backend | None:
     """The best way that works here, for this policy; None when none does. After `find` or `ready`, at once."""
     working = find().working
-    if policy is not None and policy.writes and (policy.veiled or not watched):
-        # Landlock's rules would make new files beside a veiled one unreadable, and know no exceptions in a folder
+    if policy is not None and policy.writes and (policy.veiled or policy.secrets_within or not watched):
+        # Landlock's rules would make new files beside a veiled one unreadable, let none be made beside a hidden folder,
+        # and know no exceptions in a folder
         working = tuple(sorted(working, key=lambda each: not isinstance(each, Bubblewrap)))
     return working[0] if working else None
 

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from rooms import KEY, MODEL
 
-from ipyagent import Agent, IPyAgent
+from ipyagent import Agent, IPyAgent, sandbox
 from ipyagent.assembly.requests import NullSurface, Options
 from ipyagent.journal.events import PermissionAsked, ToolReturned
 from ipyagent.journal.protocols import PermissionAnswer
@@ -188,6 +188,17 @@ def test_mode_auto_writes_in_the_project_and_asks_for_network_and_outside(desks:
     desk.run(f"touch {outside}")
     assert outside.exists()
     assert len(desk.questions) == 1
+
+
+def test_a_project_with_hidden_folders_in_it_gets_new_files(
+    desks: Callable[..., Desk], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not any(isinstance(each, sandbox.Bubblewrap) for each in sandbox.find().working):
+        pytest.skip("Landlock lets none be made beside a hidden folder")
+    monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "project" / ".home"))
+    desk = desks(mode="auto")
+    assert desk.run("echo new > new.txt && cat new.txt; ls .home") != ""
+    assert (desk.folder / "new.txt").read_text() == "new\n"
 
 
 def test_mode_auto_asks_before_what_no_copy_of_a_file_brings_back(desks: Callable[..., Desk]) -> None:

@@ -22,7 +22,7 @@ from ipyagent.config import setting_names
 from ipyagent.extension.commands import ARGUMENTS, BARE
 from ipyagent.extension.options import FLAGS, VALUES
 from ipyagent.extension.reference import OPTIONS, every_command, reference
-from ipyagent.parts.mcp import commands as mcp
+from ipyagent.parts import mcp
 from ipyagent.parts.memory import commands as memory
 from ipyagent.parts.skills import commands as skills
 from ipyagent.version import __version__

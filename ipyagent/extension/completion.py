@@ -99,7 +99,7 @@ class Completions:
             word, known = option["word"], _OPTIONS.get(option["command"], ())
             return word, [(name, "option") for name in known if name.startswith(word)]
         if (asked := _MCP.match(line)) is not None:
-            from ipyagent.parts.mcp.commands import COMMANDS as KNOWN
+            from ipyagent.parts.mcp import COMMANDS as KNOWN
 
             return asked["word"], [(name, "command") for name in KNOWN if name.startswith(asked["word"])]
         match = _COMMAND.match(line)

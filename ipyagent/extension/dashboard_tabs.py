@@ -20,10 +20,9 @@ from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, MemoryBrowser, when
 from ipyagent.parts.memory.browsing import browsing_of
 from ipyagent.parts.skills import Skills
-from ipyagent.parts.skills.catalogue import OPENING, SkillCatalogue, catalogue_of
 from ipyagent.parts.skills.discover import SkillListing, files_of
 from ipyagent.parts.skills.loaded import Loaded
-from ipyagent.parts.skills.parse import Skill, body_of
+from ipyagent.parts.skills.parse import OPENING, Skill, SkillCatalogue, body_of, catalogue_of
 from ipyagent.parts.subagents import SubagentManager
 from ipyagent.reports.timeline import Timeline, TimelineBuilder, measure_of
 from ipyagent.ui import markdown

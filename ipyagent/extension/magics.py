@@ -3,22 +3,175 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ipyagent.errors import AgentError, TrustError, UsageError
 from ipyagent.extension import Extension
-from ipyagent.extension.cells import CellTransformer, literal
 from ipyagent.extension.options import CellOptions, one_line, parse
 from ipyagent.kernel.thread import keep_logs_apart
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
     from ipyagent.assembly.requests import Options, PreparedTurn, TurnResult
-    from ipyagent.extension.companion import Companion
     from ipyagent.journal.recorded import Recording
+    from ipyagent.kernel.page import PageLink
+
+_OUTER = re.compile(r"%%(time|timeit|capture|prun)(?:[ \t]+(.*))?$")
+"""Magics whose cell is code: they may stand above ours. They try to parse it, so they get a call."""
+_QUESTION = re.compile(r"^\s*%(?P<name>\w+)[ \t]+(?P<rest>\S.*\?)\s*$")
+
+
+class CellTransformer:
+    """Turns cells of the magics `names` into calls; those of `lines` that take a cell too, but nobody awaits
+    them. IPython skips it when it only asks whether a cell is complete (`has_side_effects`), so that typing
+    line by line works in a terminal."""
+
+    has_side_effects = True
+
+    def __init__(self, shell: Any, names: Sequence[str], lines: Sequence[str] = ()) -> None:
+        self._shell = shell
+        self._names = tuple(names)
+        self._lines = tuple(lines)
+        cells = (*names, *(name for name in lines if name == "memory"))
+        self._cell = re.compile(r"%%(" + "|".join(cells) + r")(?:[ \t]+(.*))?$")
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        start = next((number for number, line in enumerate(lines) if line.strip()), None)
+        if start is None:
+            return lines
+        if not lines[start].lstrip().startswith("%%"):
+            return self._requests(lines)
+        made = self._made(lines[start:], awaitable=self._awaitable)
+        return lines if made is None else [made]
+
+    def _made(self, lines: list[str], *, awaitable: bool) -> str | None:
+        """The call for a cell that begins with one of our magics, also below `%%time` and the like."""
+        first = lines[0].strip()
+        if match := self._cell.match(first):
+            return self._call(match.group(1), match.group(2) or "", "".join(lines[1:]), awaitable)
+        outer = _OUTER.match(first)
+        below = next((number for number, line in enumerate(lines) if number and line.strip()), None)
+        if outer is None or below is None:
+            return None
+        inner = self._made(lines[below:], awaitable=False)
+        if inner is None:
+            return None
+        return f"get_ipython().run_cell_magic({outer.group(1)!r}, {outer.group(2) or ''!r}, {inner!r})\n"
+
+    def _call(self, name: str, options: str, body: str, awaitable: bool) -> str:
+        if name not in self._names:
+            if not body.strip():
+                return f"get_ipython().run_line_magic({name!r}, {options!r})\n"
+            return f"get_ipython().run_cell_magic({name!r}, {options!r}, {body!r})\n"
+        if not body.strip() and not options:
+            return f"get_ipython().run_line_magic({name!r}, 'help')\n"
+        body = body or "\n"  # an empty one IPython takes for a mistake; the request stands on the first line
+        if awaitable:
+            return f"await get_ipython().run_cell_magic('{name}_async', {options!r}, {body!r})\n"
+        return f"get_ipython().run_cell_magic({name!r}, {options!r}, {body!r})\n"
+
+    def _requests(self, lines: list[str]) -> list[str]:
+        """The lines, with our magic lines that end in "?" made calls; not those inside of strings."""
+        for number, line in enumerate(lines):
+            if (made := self._request(line)) != line and _begins_statement(lines, number):
+                lines = [*lines[:number], made, *lines[number + 1 :]]
+        return lines
+
+    def _request(self, line: str) -> str:
+        match = _QUESTION.match(line)
+        if match is None or match.group("name") not in (*self._names, *self._lines):
+            return line
+        indent = line[: len(line) - len(line.lstrip())]
+        return f"{indent}get_ipython().run_line_magic({match.group('name')!r}, {match.group('rest')!r})\n"
+
+    @property
+    def _awaitable(self) -> bool:
+        """Whether this is a whole cell at top level: inside `%%time` and the like nobody awaits."""
+        return bool(self._shell.autoawait) and self._shell.builtin_trap._nested_level == 0
+
+
+def _begins_statement(lines: list[str], number: int) -> bool:
+    """Whether a statement begins at a line, as IPython sees it."""
+    from IPython.core.inputtransformer2 import make_tokens_by_line
+
+    return any(
+        tokens and next((token.start[0] for token in tokens if token.string.strip()), 0) == number + 1
+        for tokens in make_tokens_by_line(lines)
+    )
+
+
+def literal(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a magic so that IPython expands no `$x` and `{x}` on its line."""
+    function._ipython_magic_no_var_expand = True  # type: ignore[attr-defined] # IPython's own mark
+    return function
+
+
+class Companion:
+    """One kernel's: status bar, board at the side, Stop, and whether a cell ran as it stands."""
+
+    def __init__(self, extension: Extension, link: PageLink) -> None:
+        self._extension, self._link = extension, link
+        link.on_change(self.tell)
+        link.listen(self._hear)
+
+    def __repr__(self) -> str:
+        return f"<Companion over {self._link!r}>"
+
+    def tell(self, result: Any = None) -> None:
+        """What is so now, to every page; also a `post_run_cell` callback."""
+        if self._link.met:
+            self._link.send({"kind": "status", **self.status()})
+
+    def status(self) -> dict[str, Any]:
+        """Model, context and cost in words for the page, and whether a turn runs."""
+        from ipyagent.ui.meter import dollars
+
+        agent, settings = self._extension.agent_made, self._extension.settings
+        session = agent.session if agent is not None else None
+        if agent is None or session is None:
+            return {"model": settings.model_words, "context": "", "cost": "", "busy": False}
+        status, window = session.status(), agent.state_of(session)
+        percent = 100 * window.tokens / max(1, window.window)
+        share = f"{percent:.0f}% context" if percent >= 1 else "<1% context"
+        cost = "" if status.cost is None else dollars(status.cost)
+        return {"model": session.info.model if session.connected else settings.model_words, "context": share,
+                "cost": cost, "busy": agent.busy}  # fmt: skip
+
+    def _hear(self, data: dict[str, Any]) -> None:
+        """A page came, or its user asks for something; on any thread."""
+        agent = self._extension.agent_made
+        match data.get("kind"):
+            case "hello":
+                self.tell()
+            case "stop" if agent is not None:
+                agent.stop()
+            case "panel":
+                loop = getattr(self._extension.shell.kernel, "io_loop", None)
+                if loop is not None:  # the board is made on the main thread
+                    loop.add_callback(self._link.within, self._board)
+            case "ran":
+                ran = self._ran(data.get("count"), str(data.get("source")))
+                self._link.send({"kind": "told", "page": data.get("page"), "id": data.get("id"), "ran": ran})
+            case _:
+                pass  # for others
+
+    def _board(self) -> None:
+        from ipyagent.extension.surfaces import live_board
+
+        board = live_board(self._extension)
+        board.serve()
+        self._link.send({"kind": "board", "mark": board.mark})
+
+    def _ran(self, count: object, source: str) -> bool:
+        """Whether this kernel ran this source as input `count`."""
+        manager = getattr(self._extension.shell, "history_manager", None)
+        inputs = list(manager.input_hist_raw) if manager is not None else []
+        return isinstance(count, int) and 0 < count < len(inputs) and inputs[count].rstrip() == source.rstrip()
+
 
 SHORT = "agent"
 LINES = {"context": "line", "compact": "line", "memory": "line_cell", "skills": "line"}
@@ -128,7 +281,6 @@ class Magics(Extension):
 
     def _meet_pages(self) -> None:
         """Have pages with our companion know that the agent is here."""
-        from ipyagent.extension.companion import Companion
         from ipyagent.kernel.page import open_link
 
         if self._registered and (link := open_link(self.shell)) is not None:  # else unloaded meanwhile

@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Replay and print; returns 1 when a request was refused. Raises UsageError, SettingError."""
-    from ipyagent.replay.facts import distinctive, read_facts
     from ipyagent.replay.importers import read_recording
+    from ipyagent.replay.metrics import distinctive, read_facts
     from ipyagent.replay.replaying import chosen_layers, replay, settings_for
 
     recording = read_recording(chosen.file)

@@ -64,10 +64,20 @@ from ipyagent.practice.model import answer
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server import PracticeServer
 from ipyagent.practice.server.models import PRACTICE
-from ipyagent.replay.facts import FactReport, TrackedFact, fate, texts_of
-from ipyagent.replay.metrics import ClearingMade, CompactionMade, Metrics, TurnCost, added, dollars_of, usage_of
-from ipyagent.replay.recorded_tools import ReplayWorkspace, tools_of
-from ipyagent.replay.recording import RecordedTurn, Recording, Round
+from ipyagent.replay.metrics import (
+    ClearingMade,
+    CompactionMade,
+    FactReport,
+    Metrics,
+    TrackedFact,
+    TurnCost,
+    added,
+    dollars_of,
+    fate,
+    texts_of,
+    usage_of,
+)
+from ipyagent.replay.recording import RecordedTurn, Recording, ReplayWorkspace, Round, tools_of
 from ipyagent.tools.catalogue import builtin_tools
 from ipyagent.version import __version__
 

@@ -7,7 +7,7 @@
 - "open": everything the user may.
 
 At "read" and "project" the user's secrets cannot be read. Nothing here asks or decides: its users
-(`ipyagent.parts.shell`, `ipyagent.parts.mcp.processes`, `ipyagent.loop.hooks`) do. What a way does not cover it says
+(`ipyagent.parts.shell`, `ipyagent.parts.mcp.stdio`, `ipyagent.loop.hooks`) do. What a way does not cover it says
 itself (`Backend.gaps`).
 """
 

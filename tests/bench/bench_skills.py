@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.parts.skills.catalogue import catalogue_of
 from ipyagent.parts.skills.discover import SkillFolder, SkillIndex
-from ipyagent.parts.skills.parse import FILE
+from ipyagent.parts.skills.parse import FILE, catalogue_of
 
 SKILLS = 2_000
 WINDOWS = (32_000, 200_000)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 
-from ipyagent.replay.facts import plant
-from ipyagent.replay.metrics import Metrics
+from ipyagent.replay.metrics import Metrics, plant
 from ipyagent.replay.replaying import replay, settings_for
 from tests.bench.analysis_session import TABLES, recording
 

@@ -16,9 +16,8 @@ from ipyagent.journal.events import (
     SystemReminder,
     UserMessage,
 )
-from ipyagent.replay.facts import TrackedFact, read_facts
 from ipyagent.replay.importers import read_own, read_recording
-from ipyagent.replay.metrics import Metrics
+from ipyagent.replay.metrics import Metrics, TrackedFact, read_facts
 from ipyagent.replay.recording import Collector, RecordedText, Recording
 from ipyagent.replay.replaying import OwnWords, replay, settings_for
 

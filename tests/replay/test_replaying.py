@@ -10,9 +10,8 @@ import pytest
 from ipyagent.__main__ import main
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Usage
-from ipyagent.replay.facts import TrackedFact, distinctive, fate, plant
 from ipyagent.replay.importers import read_recording
-from ipyagent.replay.metrics import dollars_of
+from ipyagent.replay.metrics import TrackedFact, distinctive, dollars_of, fate, plant
 from ipyagent.replay.recording import Collector, Recording
 from ipyagent.replay.replaying import replay, settings_for
 

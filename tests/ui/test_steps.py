@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipyagent.assembly.stepping import LayerPreview, LayerStep, LayerStepResult
-from ipyagent.extension.compaction_panel import StepPanel
+from ipyagent.extension.context_report import StepPanel
 from ipyagent.ui.buttons import ButtonBridge
 
 DONE = LayerStep(layer="notes", done=True, before={"user": 9}, after={"user": 5}, price=None, event=3)

@@ -8,24 +8,32 @@ head, when tools come that it was not given.
 from __future__ import annotations
 
 import concurrent.futures
+import re
+import shlex
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ipyagent.errors import AgentError
+from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import Block
+from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import Tool
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.parts import Check, Command, Part
+from ipyagent.parts.mcp.entries import McpServerConfig, entry_of, put_entry
 from ipyagent.parts.mcp.listing import PREFIX
-from ipyagent.parts.mcp.servers import Servers
+from ipyagent.parts.mcp.servers import MISSING, Servers
 from ipyagent.parts.mcp.tool import OutsideTool
 from ipyagent.tools.catalogue import SEARCH, told_of
 
 if TYPE_CHECKING:
     from ipyagent.assembly.workbench import SessionSetup
     from ipyagent.loop.session import Session
+    from ipyagent.parts import RunningAgent
+    from ipyagent.parts.mcp.server import Server
+
 
 T = TypeVar("T")
 
@@ -52,8 +60,6 @@ class McpManager(Part):
         return dict(self.servers.tools())
 
     def commands(self) -> Mapping[str, Command]:
-        from ipyagent.parts.mcp.commands import run_mcp
-
         about = "Manage MCP servers: list, add NAME COMMAND…|URL, remove, tools, restart, trust, doctor."
         return {"mcp": Command(partial(run_mcp, self._agent), about, "[COMMAND]")}
 
@@ -128,3 +134,246 @@ class McpManager(Part):
             except AgentError as problem:
                 self._notice(f"MCP servers did not stop in time and are being killed: {problem}")
         self.servers.processes.close()
+
+
+USAGE = "%agent mcp [list | add NAME COMMAND ARGS…|URL | remove NAME | tools [NAME] | restart [NAME] | trust | doctor]"
+ADD_USAGE = (
+    "%agent mcp add [--user] [--env NAME=VALUE] [--header 'NAME: VALUE'] [--timeout SECONDS] NAME COMMAND ARGS… "
+    "(or an http address)"
+)
+MOST_LINES = 200
+_URL = re.compile(r"https?://\S+")
+
+
+def run_mcp(agent: RunningAgent, line: str) -> str:
+    """The answer of `%agent mcp LINE`. Raises UsageError, SettingError, AgentError."""
+    word, _, rest = line.strip().partition(" ")
+    command = COMMANDS.get(word or "list")
+    if command is None:
+        close = get_close_matches(word, COMMANDS, n=1)
+        raise UsageError(f"no {word!r} here{f'; nearest: {close[0]}' if close else ''}; {USAGE}")
+    return command(agent, rest.strip())
+
+
+def _list(agent: RunningAgent, rest: str) -> str:
+    """List the servers, where each comes from, and its state."""
+    servers = agent.part(McpManager).servers
+    found = servers.found()
+    if not agent.settings.mcp:
+        return "MCP servers are off (IPyAgent.mcp)"
+    lines = [_line(servers, entry, servers.running.get(name)) for name, entry in found.running.items()]
+    waits = "waiting for your approval (%agent mcp trust)"
+    lines += [f"{entry.title}  {waits}  {_shown(servers, entry)}" for entry in found.waiting.values()]
+    lines += [f"{entry.title}  disabled  {_shown(servers, entry)}" for entry in found.off.values()]
+    lines += found.problems
+    if line := agent.project.untrusted_line():
+        lines += [line] if servers.project_file.exists() and not agent.settings.trust_all else []
+    return "\n".join(lines) or "no MCP servers yet: %agent mcp add NAME COMMAND…, or a URL"
+
+
+def _line(servers: Servers, entry: McpServerConfig, server: Server | None) -> str:
+    state: str = "not started yet" if server is None else server.state
+    if server is not None and server.tools:
+        state += f", {len(server.tools)} tool{'s' * (len(server.tools) != 1)}"
+    if server is not None and server.problem:
+        state += f" ({server.problem})"
+    return f"{entry.title}  {state}  {_shown(servers, entry)}"
+
+
+def _shown(servers: Servers, entry: McpServerConfig) -> str:
+    return f"{'your own' if entry.source == 'user' else 'project'}: {clean(servers.whole(entry, 2_000))}"
+
+
+def _add(agent: RunningAgent, rest: str) -> str:
+    """Add a server to mcp.json, approve it and start it."""
+    name, raw, user = parse_add(rest)
+    servers = agent.part(McpManager).servers
+    entry_of(name, raw, "user" if user else "project", agent.project.root)
+    if user:
+        before = put_entry(servers.user_file, name, raw)
+    else:
+        _writable(agent)
+        before = put_entry(servers.project_file, name, raw)
+        servers.approve(name)
+    where = servers.user_file if user else servers.project_file
+    told = f"{name} {'replaced' if before else 'added'} in {where}"
+    if not user and any("${" not in text for key in ("env", "headers") for text in raw.get(key, {}).values()):
+        told += "; its values are stored as written; ${NAME} keeps a secret out of the project"
+    return "\n".join([told, *_brought_up(agent, name)])
+
+
+def parse_add(rest: str) -> tuple[str, dict[str, Any], bool]:
+    """The name, the entry and whether it is the user's own. Raises UsageError."""
+    try:
+        words = shlex.split(rest)
+    except ValueError as problem:
+        raise UsageError(f"{problem}; {ADD_USAGE}") from None
+    raw: dict[str, Any] = {}
+    user = False
+    while words and words[0].startswith("--") and words[0] != "--":
+        option, words = words[0], words[1:]
+        if option == "--user":
+            user = True
+            continue
+        if not words:
+            raise UsageError(f"{option} needs a value; {ADD_USAGE}")
+        value, words = words[0], words[1:]
+        match option:
+            case "--env":
+                key, sign, text = value.partition("=")
+                raw.setdefault("env", {})[key] = text
+            case "--header":
+                key, sign, text = value.partition(":")
+                raw.setdefault("headers", {})[key.strip()] = text.strip()
+            case "--timeout":
+                try:
+                    raw["timeout"], sign = float(value), "="
+                except ValueError:
+                    raise UsageError(
+                        f"--timeout takes a number of seconds, as in --timeout 30, not {value!r}"
+                    ) from None
+            case _:
+                raise UsageError(f"no option {option!r}; {ADD_USAGE}")
+        if not sign:
+            raise UsageError(f"{option} {value!r} has no value in it; {ADD_USAGE}")
+    words = [word for place, word in enumerate(words) if word != "--" or place > 1]  # as other programs write it
+    if len(words) < 2:
+        raise UsageError(f"a server needs a name and a command or an address: {ADD_USAGE}")
+    name, *words = words
+    if len(words) == 1 and _URL.fullmatch(words[0]):
+        return name, {"type": "http", "url": words[0], **raw}, user
+    return name, {"command": words[0], "args": words[1:], **raw}, user
+
+
+def _writable(agent: RunningAgent) -> None:
+    agent.project.make()
+    if not agent.project.trusted and not agent.settings.trust_all:
+        raise UsageError("this project is not trusted yet: run %agent trust first, or add the server with --user")
+
+
+def _brought_up(agent: RunningAgent, name: str) -> list[str]:
+    manager = agent.part(McpManager)
+    wait = agent.settings.mcp_startup_timeout
+    manager.wait(lambda: manager.servers.ready(wait), wait + 10)
+    server = manager.servers.running.get(name)
+    notices = agent.take_notices()
+    if server is None or server.state != "ready":
+        return notices or [f"{name} did not start; see %agent mcp doctor"]
+    shown = ", ".join(tool.name for tool in server.tools[:12]) + (" …" if len(server.tools) > 12 else "")
+    return [f"{name} runs and has {len(server.tools)} tools: {clean(shown)}; the next request has them", *notices]
+
+
+def _remove(agent: RunningAgent, rest: str) -> str:
+    """Remove a server from mcp.json and stop it."""
+    servers = agent.part(McpManager).servers
+    if not rest or " " in rest:
+        raise UsageError("no server is named: %agent mcp remove NAME")
+    found = servers.found()
+    entry = found.running.get(rest) or found.waiting.get(rest) or found.off.get(rest)
+    if entry is None:
+        raise UsageError(_unknown(rest, [*found.running, *found.waiting, *found.off]))
+    where = servers.user_file if entry.source == "user" else servers.project_file
+    put_entry(where, rest, None)
+    if servers.running:
+        agent.part(McpManager).wait(lambda: servers.ready(0), 10)
+    return f"{rest} removed from {where}"
+
+
+def _tools(agent: RunningAgent, rest: str) -> str:
+    """List the tools of all servers, or of NAME."""
+    servers = _started(agent)
+    if rest and rest not in servers.running:
+        raise UsageError(_unknown(rest, servers.running))
+    lines = [
+        f"{tool.name}  {' '.join(tool.description.split())[:100]}"
+        for tool in servers.tools().values()
+        if not rest or tool.server.entry.name == rest
+    ]
+    more = [f"… and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
+    return "\n".join([*lines[:MOST_LINES], *more]) or "no MCP tools; see %agent mcp"
+
+
+def _restart(agent: RunningAgent, rest: str) -> str:
+    """Restart all servers, or NAME."""
+    servers = _started(agent)
+    if rest and rest not in servers.running:
+        raise UsageError(_unknown(rest, servers.running))
+    lines: list[str] = []
+    for name in [rest] if rest else list(servers.running):
+        wait = agent.settings.mcp_startup_timeout
+        server = agent.part(McpManager).wait(lambda name=name: servers.restart(name), wait + 10)  # type: ignore[misc]
+        lines.append(_line(servers, server.entry, server))
+    return "\n".join(lines) or "no MCP servers run; see %agent mcp"
+
+
+def _trust(agent: RunningAgent, rest: str) -> str:
+    """Approve the project's servers as they are now; what you have not seen in full is shown first."""
+    servers = agent.part(McpManager).servers
+    if not agent.project.trusted and not agent.settings.trust_all:
+        raise UsageError("this project is not trusted yet: run %agent trust first")
+    names = rest.split()
+    found = servers.found()
+    for name in names:
+        if name not in found.waiting:
+            raise UsageError(_unknown(name, found.waiting))
+    asked = [entry for name, entry in found.waiting.items() if not names or name in names]
+    if unseen := [entry for entry in asked if entry.digest not in servers.seen]:
+        shown = [f"{entry.title}: {clean(servers.whole(entry))}" for entry in unseen]
+        return "\n".join(["not approved yet; to approve the following, run %agent mcp trust again:", *shown])
+    agreed = servers.approve(*names)
+    lines = [f"{entry.title}: {clean(servers.whole(entry))}" for entry in agreed if not entry.disabled]
+    return "\n".join(["may run from now on:", *lines]) if lines else "the project has no MCP servers"
+
+
+def _doctor(agent: RunningAgent, rest: str) -> str:
+    """Check the servers, their entries and what they need."""
+    import importlib.util
+
+    servers = agent.part(McpManager).servers
+    found = servers.found()
+    lines = list(found.problems)
+    if importlib.util.find_spec("mcp") is None:
+        lines.append(MISSING)
+    elif found.running:
+        _started(agent)
+    if found.waiting:
+        lines.append(servers.waiting_line(found.waiting.values()))
+    for name, server in servers.running.items():
+        lines.append(f"{_line(servers, server.entry, server)}{f'  {server.about}' if server.about else ''}")
+        if server.state != "ready" and server.log.last:
+            lines += [f"    {clean(said)[:200]}" for said in server.log.last.splitlines()[-6:]]
+        if server.log.path is not None and server.log.path.exists():
+            lines.append(f"    log: {agent.project.relative(server.log.path)}")
+        lines += [f"    {tool.name}: its arguments go as text" for tool in server.tools if _open(tool.schema)]
+        if not name.isascii():
+            lines.append(f"    its tools are called mcp__{server.log.part}__…")
+    return "\n".join(lines) or "no MCP servers, and nothing wrong"
+
+
+def _open(schema: dict[str, Any]) -> bool:
+    return schema.get("additionalProperties") is True and not schema.get("properties")
+
+
+def _started(agent: RunningAgent) -> Servers:
+    """The servers, brought up if they were not."""
+    servers = agent.part(McpManager).servers
+    wait = agent.settings.mcp_startup_timeout
+    agent.part(McpManager).wait(lambda: servers.ready(wait), wait + 10)
+    return servers
+
+
+def _unknown(name: str, known: Any) -> str:
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1)
+    return f"no MCP server {name!r}; {f'nearest: {close[0]}' if close else 'known: ' + (', '.join(names) or 'none')}"
+
+
+COMMANDS: dict[str, Callable[[RunningAgent, str], str]] = {
+    "list": _list,
+    "add": _add,
+    "remove": _remove,
+    "tools": _tools,
+    "restart": _restart,
+    "trust": _trust,
+    "doctor": _doctor,
+}

@@ -19,8 +19,7 @@ from ipyagent.errors import AgentError, SettingError, ToolFailure
 from ipyagent.journal.journal import clean
 from ipyagent.parts.mcp.entries import PROJECT, McpServerConfig, expanded
 from ipyagent.parts.mcp.listing import Mended, OfferedTool, listed
-from ipyagent.parts.mcp.processes import Processes
-from ipyagent.parts.mcp.stdio import MOST_LINE, ServerLog, stdio_streams
+from ipyagent.parts.mcp.stdio import MOST_LINE, Processes, ServerLog, stdio_streams
 
 if TYPE_CHECKING:
     from mcp import Client

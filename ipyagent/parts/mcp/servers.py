@@ -18,9 +18,8 @@ from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError
 from ipyagent.parts.mcp.entries import FILE, McpServerConfig, read_entries
 from ipyagent.parts.mcp.listing import server_part, tool_names
-from ipyagent.parts.mcp.processes import Processes
 from ipyagent.parts.mcp.server import Server
-from ipyagent.parts.mcp.stdio import ServerLog
+from ipyagent.parts.mcp.stdio import Processes, ServerLog
 from ipyagent.parts.mcp.tool import OutsideTool
 from ipyagent.project import Project, home_variable, update_object
 

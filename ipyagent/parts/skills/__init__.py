@@ -21,7 +21,6 @@ from ipyagent.journal.events import Event, SkillLoaded, SkillsListed
 from ipyagent.journal.protocols import Tool, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.parts import Check, Command, Host, Part, PromptSpace, Section, TakenIn, Turn
-from ipyagent.parts.skills.catalogue import catalogue_of
 from ipyagent.parts.skills.discover import (
     MOST_CHARS,
     SkillFolder,
@@ -32,7 +31,7 @@ from ipyagent.parts.skills.discover import (
     skill_text,
 )
 from ipyagent.parts.skills.loaded import BEGINNING, RESTORED, Loaded, changed, listing_of
-from ipyagent.parts.skills.parse import Skill, body_of
+from ipyagent.parts.skills.parse import Skill, body_of, catalogue_of
 from ipyagent.reports.timeline import measure_of
 from ipyagent.tools.answers import text_output
 from ipyagent.tools.schema import FunctionTool, tool

@@ -10,10 +10,9 @@ from ipyagent.errors import UsageError, nearest
 from ipyagent.escape import line as one_line
 from ipyagent.escape import plain
 from ipyagent.parts.skills import Skills, find, unknown
-from ipyagent.parts.skills.catalogue import catalogue_of
 from ipyagent.parts.skills.discover import files_of
 from ipyagent.parts.skills.loaded import Loaded
-from ipyagent.parts.skills.parse import Skill, body_of, name_of, violations, write_skill
+from ipyagent.parts.skills.parse import Skill, body_of, catalogue_of, name_of, violations, write_skill
 from ipyagent.reports.timeline import measure_of
 from ipyagent.tools.schema import doc_of, help_text
 

@@ -17,8 +17,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ipyagent.parts.skills.catalogue import brief
-from ipyagent.parts.skills.parse import FILE, Diagnostic, Skill, folder_name, read_skill
+from ipyagent.parts.skills.parse import FILE, Diagnostic, Skill, brief, folder_name, read_skill
 from ipyagent.project import Project
 
 DEEPEST = 6

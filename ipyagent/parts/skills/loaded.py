@@ -22,9 +22,8 @@ from ipyagent.journal.events import (
     UserMessage,
 )
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.parts.skills.catalogue import brief
 from ipyagent.parts.skills.discover import digest_of, guarded
-from ipyagent.parts.skills.parse import Skill, body_of
+from ipyagent.parts.skills.parse import Skill, body_of, brief
 
 RESTORED, BEGINNING = "skill ", " (its beginning)"
 """How `Compacted.restored` names a skill, and one that was cut."""

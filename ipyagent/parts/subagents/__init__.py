@@ -19,33 +19,108 @@ from ipyagent.assembly.head import render
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.toolbox import fitted
 from ipyagent.assembly.wiring import endpoint_of, limits_of, small_model_of, state_of
-from ipyagent.errors import AgentError
+from ipyagent.errors import AgentError, ToolFailure, UsageError
 from ipyagent.journal.blocks import text_block
-from ipyagent.journal.events import Event, FileChanged, ModelChosen, SystemPromptFrozen
-from ipyagent.journal.protocols import Model, Tool, Workspace
+from ipyagent.journal.events import ChildEnded, ChildStarted, Event, FileChanged, ModelChosen, SystemPromptFrozen
+from ipyagent.journal.journal import CHILDREN
+from ipyagent.journal.protocols import MessageOrder, Model, Tool, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.kernel.dispatcher import MainThreadProxy
 from ipyagent.kernel.scope import IsolatedNamespace, users_namespace
 from ipyagent.kernel.variables import summarize
 from ipyagent.kernel.workspace import KernelWorkspace, Names
 from ipyagent.loop.history import SENDING as SEND
+from ipyagent.loop.mailbox import (
+    ALL,
+    PARENT,
+    MailMessage,
+    checked_letter,
+    letter_of,
+    nobody_called,
+    note_sent,
+    post,
+    tell_all,
+)
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Limits, Session
 from ipyagent.loop.watching import CodeWatch
 from ipyagent.model.connect import LOCAL, PRACTICE
-from ipyagent.parts import Command, Grant, Part, Section, Turn
-from ipyagent.parts.subagents import types as definitions
-from ipyagent.parts.subagents.mail import SubagentMail
+from ipyagent.parts import Command, Grant, Part, RunningAgent, Section, Turn
 from ipyagent.parts.subagents.pool import NoChildren, SubagentPool
 from ipyagent.parts.subagents.subagent import NAME as HAND_BACK
 from ipyagent.parts.subagents.subagent import Subagent, SubagentMainThread, told
 from ipyagent.parts.subagents.tool import NAME as AGENT
 from ipyagent.parts.subagents.tool import tool_for
-from ipyagent.parts.subagents.types import SubagentType, built_in
+from ipyagent.parts.subagents.types import FOLDER, SubagentType, built_in, defined
+from ipyagent.tools.answers import text_output
 from ipyagent.tools.catalogue import builtin_tools
 
 if TYPE_CHECKING:
     from ipyagent.assembly.workbench import SessionSetup
+
+
+class SubagentMail:
+    """A `Messages` of a sub-agent: it writes to its parent and to its siblings."""
+
+    def __init__(self, child: Subagent, family: SubagentPool, patience: float) -> None:
+        self._child, self._family, self._patience = child, family, patience
+
+    def __repr__(self) -> str:
+        return f"<SubagentMail of {self._child.name}>"
+
+    async def send(self, order: MessageOrder, call: str) -> ToolOutput:
+        """Deliver it; a plan waits for its answer. Raises ToolFailure."""
+        child, family, to = self._child, self._family, order.to.strip()
+        session = child.session
+        assert session is not None
+        said = checked_letter(order.text)
+        if order.kind in ("shutdown_request", "plan_response"):
+            raise ToolFailure(f"`{order.kind}` is for your parent; write with kind `text`")
+        letter = letter_of(session, order, said, call, child.name)
+        if to == PARENT:
+            if order.kind == "plan_request" and child.plan is not None:
+                raise ToolFailure("a plan of yours waits for its answer already")
+            await asyncio.to_thread(self._home, letter)
+            child.parting = child.parting or order.kind == "shutdown_response"
+            note_sent(session, letter, (PARENT,), call)
+            if order.kind == "plan_request":
+                return await self._waited()
+            return text_output("Delivered to your parent; it reads it at its next step.", note="to parent")
+        if order.kind != "text":
+            raise ToolFailure(f"a `{order.kind}` goes to `parent`")
+        siblings = [each for each in family.running() if each is not child]
+        chosen = [each for each in siblings if to in ALL or to in (each.name, each.id)]
+        if not chosen and to not in ALL:
+            raise ToolFailure(nobody_called(to, [PARENT, *sorted(each.name for each in siblings)]))
+        return tell_all(session, chosen, letter, call, "no other sub-agent is running; your parent is `parent`")
+
+    def _home(self, letter: MailMessage) -> None:
+        journal = self._family.session.journal
+        try:
+            post(journal.folder, msgspec.structs.replace(letter, session=journal.session))
+        except AgentError as problem:
+            raise ToolFailure(str(problem)) from None
+
+    async def _waited(self) -> ToolOutput:
+        """The answer to the plan that was sent."""
+        child = self._child
+        child.plan = asyncio.get_running_loop().create_future()
+        child.asks.set()
+        try:
+            with child.waiting():
+                approved, why = await asyncio.wait_for(child.plan, self._patience)
+        except TimeoutError:
+            raise ToolFailure(
+                f"the plan got no answer within {self._patience:g} s (IPyAgent.plan_wait): do not carry it out; "
+                "end your turn with the plan as your answer"
+            ) from None
+        finally:
+            child.plan = None
+            child.asks.clear()
+        if approved:
+            return text_output(f"The plan is approved. {why}".strip(), note="approved")
+        return text_output(f"The plan is rejected: {why}\nDo not carry it out as it is.", note="rejected")
+
 
 MEMORY = "memory"
 LEAST_BUDGET = 0.0001
@@ -86,8 +161,6 @@ class SubagentManager(Part):
         return found
 
     def commands(self) -> Mapping[str, Command]:
-        from ipyagent.parts.subagents.commands import run_subagents
-
         about = "List the session's sub-agents, list their types, or stop one."
         run = partial(run_subagents, self._bench.agent)
         return {"subagents": Command(run, about, "[list | types | stop NAME]", looks=True)}
@@ -150,11 +223,11 @@ class SubagentManager(Part):
     def kinds(self) -> dict[str, SubagentType]:
         """Ours, the user's, a trusted project's."""
         project, settings = self._bench.project, self._bench.settings
-        folders = [project.user / definitions.FOLDER]
+        folders = [project.user / FOLDER]
         if settings.trust_all or project.trusted:
-            folders.append(project.folder / definitions.FOLDER)
+            folders.append(project.folder / FOLDER)
         ours = built_in()
-        found = definitions.defined(folders, tuple(ours), project.root)
+        found = defined(folders, tuple(ours), project.root)
         for line in found.problems:
             self._tell(line)
         theirs = [Path(kind.source) for kind in found.kinds.values() if not settings.trust_all]
@@ -363,3 +436,60 @@ async def _nothing(workspace: Workspace) -> list[tuple[str, str]]:
 
 def _own(name: str) -> bool:
     return name == PRACTICE or name.startswith(LOCAL)
+
+
+MOST = 20
+"""Newest sub-agents that are listed."""
+
+
+def run_subagents(agent: RunningAgent, line: str) -> str:
+    """The answer of `%agent subagents LINE`: `list`, `stop NAME`, `types`. Raises UsageError."""
+    word, _, rest = line.strip().partition(" ")
+    match word:
+        case "" | "list":
+            return _listed(agent)
+        case "stop":
+            return _stop(agent, rest.strip())
+        case "types":
+            return "\n".join(f"{name}: {kind.about}" for name, kind in agent.part(SubagentManager).kinds().items())
+        case _:
+            raise UsageError(f"%agent subagents: list, types or stop NAME, not {word!r}")
+
+
+def _listed(agent: RunningAgent) -> str:
+    session = agent.session
+    started: dict[str, ChildStarted] = {}
+    ended: dict[str, ChildEnded] = {}
+    for event in session.journal.read() if session is not None else ():
+        if isinstance(event, ChildStarted):
+            started[event.child] = event
+            ended.pop(event.child, None)
+        elif isinstance(event, ChildEnded):
+            ended[event.child] = event
+    if session is None or not started:
+        return "no sub-agents in this session"
+    running = {child.id: child for child in agent.part(SubagentManager).at_work()}
+    lines = []
+    for child, event in list(started.items())[-MOST:]:
+        end = ended.get(child)
+        if child in running:
+            state = f"running ({running[child].now})"
+        elif end is None:
+            state = "cut off: the kernel stopped"
+        else:
+            cost = f", ${end.cost:.4f}" if end.cost else ""
+            state = f"{end.status}, {end.requests:,} model call{'s' * (end.requests != 1)}{cost}, {end.seconds:.1f} s"
+            state += f": {end.message}" if end.message else ""
+        lines.append(f"{child} ({event.kind}, {event.task}): {state}")
+    lines.append(f"transcripts: {agent.project.relative(session.journal.folder / CHILDREN)}/ID/transcript.jsonl")
+    return "\n".join(lines)
+
+
+def _stop(agent: RunningAgent, name: str) -> str:
+    running = agent.part(SubagentManager).at_work()
+    found = [child for child in running if name in (child.name, child.id)]
+    if not found:
+        known = ", ".join(child.name for child in running) or "none"
+        raise UsageError(f"no sub-agent {name!r} is running; running: {known}")
+    agent.part(SubagentManager).stop_one(found[0].id)
+    return f"stopped {found[0].name}"

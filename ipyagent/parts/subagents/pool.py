@@ -43,13 +43,14 @@ from ipyagent.model.prices import at_most
 from ipyagent.parts.subagents.subagent import (
     Points,
     Subagent,
+    SubagentSurface,
     directive,
     folder_of,
     forked,
     is_fork,
+    progress_line,
     refuse_forks,
 )
-from ipyagent.parts.subagents.surface import SubagentSurface, progress_line
 from ipyagent.parts.subagents.types import SubagentType
 from ipyagent.version import __version__
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mcp_room import McpRoom, said
 
-from ipyagent.parts.mcp.commands import run_mcp
+from ipyagent.parts.mcp import run_mcp
 
 pytestmark = pytest.mark.timeout(60)
 SCRIPT = Path(__file__).parent / "http_server.py"

@@ -9,7 +9,7 @@ import pytest
 from mcp_room import McpRoom, odd, said
 
 from ipyagent.errors import SettingError, UsageError
-from ipyagent.parts.mcp.commands import parse_add, run_mcp
+from ipyagent.parts.mcp import parse_add, run_mcp
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from mcp_room import McpRoom, gone, said
 
-from ipyagent.parts.mcp import McpManager
-from ipyagent.parts.mcp.commands import run_mcp
+from ipyagent.parts.mcp import McpManager, run_mcp
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 PACKAGES = ("@modelcontextprotocol/server-everything", "@modelcontextprotocol/server-filesystem")

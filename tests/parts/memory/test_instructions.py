@@ -13,12 +13,12 @@ import pytest
 
 from ipyagent.frontmatter import MOST_CHARS
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.parts.instructions.loading import (
+from ipyagent.parts.instructions import (
     LATE,
     MOST_DEPTH,
     MOST_FILES,
     Instruction,
-    Instructions,
+    LoadedInstructions,
     instructions_text,
     load_instructions,
     mentions,
@@ -40,7 +40,7 @@ class Place:
         file.write_bytes(text.encode() if isinstance(text, str) else text)
         return file
 
-    def load(self, *, trusted: bool = True) -> Instructions:
+    def load(self, *, trusted: bool = True) -> LoadedInstructions:
         return load_instructions(Project(self.root, self.user, self.here), trusted=trusted, managed=self.managed)
 
     def sources(self, *, trusted: bool = True) -> list[str]:
@@ -133,7 +133,7 @@ def test_a_trust_of_an_earlier_version_covers_what_is_there(place: Place) -> Non
 
 
 def test_without_files_there_is_nothing(place: Place) -> None:
-    assert place.load() == Instructions()
+    assert place.load() == LoadedInstructions()
     assert instructions_text((), 1_000) == ("", "")
 
 

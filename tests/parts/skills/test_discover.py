@@ -11,9 +11,8 @@ from rooms import PartHost
 
 from ipyagent.config import IPyAgent
 from ipyagent.parts.skills import Skills
-from ipyagent.parts.skills.catalogue import HEAD, brief, catalogue_of
 from ipyagent.parts.skills.discover import SkillFolder, SkillIndex, bundled_folder, places_of, skill_text
-from ipyagent.parts.skills.parse import FILE
+from ipyagent.parts.skills.parse import FILE, HEAD, brief, catalogue_of
 from ipyagent.project import Project
 
 PACKS = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "skills"

@@ -23,8 +23,7 @@ from ipyagent.journal.events import (
     UsageReported,
 )
 from ipyagent.journal.protocols import PermissionAnswer
-from ipyagent.parts.subagents import SubagentManager
-from ipyagent.parts.subagents.commands import run_subagents
+from ipyagent.parts.subagents import SubagentManager, run_subagents
 from ipyagent.parts.subagents.subagent import STANDS
 from ipyagent.practice.replies import Fault, Reply, calls, cut, fault, text, tool
 

@@ -2,7 +2,7 @@
 environment variable `IPYAGENT_X` (read once, when the object is made; JSON or plain text), or a settings file.
 
 What is said in this process (given to `IPyAgent`, `%config`, IPython's configuration) comes before the
-environment, this before the settings files (`ipyagent.assembly.settings_files`), these before the defaults.
+environment, this before the settings files (`ipyagent.assembly.settings`), these before the defaults.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 from rooms import Room, one_line, room
 
 from ipyagent.errors import UsageError
-from ipyagent.extension.options import CellOptions, parse
+from ipyagent.extension import CellOptions, parse
 from ipyagent.practice.replies import text
 from ipyagent.practice.server import PracticeServer
 

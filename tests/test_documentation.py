@@ -19,8 +19,8 @@ from rooms import Room, room
 
 from ipyagent.__main__ import make_parser
 from ipyagent.config import setting_names
+from ipyagent.extension import FLAGS, VALUES
 from ipyagent.extension.commands import ARGUMENTS, BARE
-from ipyagent.extension.options import FLAGS, VALUES
 from ipyagent.extension.reference import OPTIONS, every_command, reference
 from ipyagent.parts import mcp
 from ipyagent.parts.memory import commands as memory

@@ -23,7 +23,7 @@ from rooms import Room, room
 from traitlets.config import Config
 
 import ipyagent
-from ipyagent.assembly.settings_files import SettingsFiles
+from ipyagent.assembly.settings import SettingsFiles
 from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError
 from ipyagent.extension import WarmUp

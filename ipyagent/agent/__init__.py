@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.agent.rerun import CellReplay
-from ipyagent.agent.turns import TurnRunner
+from ipyagent.agent.turns import TurnRunner, TurnUndone, undo_turn
 from ipyagent.assembly.compacting import CompactCommand
 from ipyagent.assembly.requests import (
     Listener,
@@ -22,11 +22,9 @@ from ipyagent.assembly.requests import (
     find,
     unresolved,
 )
+from ipyagent.assembly.session_setup import SessionSetup
 from ipyagent.assembly.sessions import Sessions, which_notebook
-from ipyagent.assembly.settings_files import SettingsFiles
-from ipyagent.assembly.undoing import TurnUndone, undo_turn
-from ipyagent.assembly.wiring import endpoint_of, info_of, limit_of, model_of, state_of
-from ipyagent.assembly.workbench import SessionSetup
+from ipyagent.assembly.settings import SettingsFiles, endpoint_of, info_of, limit_of, model_of, state_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.notes import OWN as NOTES
 from ipyagent.context.notes import OWN_FILES as NOTES_FILES

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from ipyagent.assembly.requests import Options, TurnResult
-from ipyagent.assembly.wiring import limits_of
-from ipyagent.assembly.workbench import SessionSetup
+from ipyagent.assembly.session_setup import SessionSetup
+from ipyagent.assembly.settings import limits_of
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import (
     AssistantMessage,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ipyagent.assembly.requests import NullSurface, Options
+from ipyagent.assembly.settings import endpoint_of, model_of
 from ipyagent.assembly.stepping import LayerStepResult, call_price, look, paid_words, step_text, stepped, usage_of
-from ipyagent.assembly.wiring import endpoint_of, model_of
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.boundary import Range, whole_turns
 from ipyagent.context.summarize import PURPOSE, TOO_LITTLE
@@ -39,8 +39,8 @@ from ipyagent.loop.session import Session
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 
 if TYPE_CHECKING:
+    from ipyagent.assembly.session_setup import SessionSetup
     from ipyagent.assembly.sessions import Sessions
-    from ipyagent.assembly.workbench import SessionSetup
     from ipyagent.journal.protocols import Tool, WindowState
     from ipyagent.kernel.dispatcher import MainThreadExecutor
     from ipyagent.model.connect import Connections

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ipyagent.assembly.wiring import at_exit, named_model
+from ipyagent.assembly.settings import at_exit, named_model
 from ipyagent.config import IPyAgent
 from ipyagent.errors import JournalError, TrustError, UsageError
 from ipyagent.journal.events import KernelStarted, SessionStarted, UserMessage

@@ -27,8 +27,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ipyagent.assembly.settings_files import SettingsFiles
-from ipyagent.assembly.wiring import address_of, model_of
+from ipyagent.assembly.settings import SettingsFiles, address_of, model_of
 from ipyagent.config import IPyAgent, setting_names
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.eval.questions import Question, grade

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ipyagent.errors import AgentError, UsageError, nearest
-from ipyagent.extension.options import MODES, USAGE
+from ipyagent.extension import MODES, USAGE
 from ipyagent.kernel.cell_marks import HIDE
 from ipyagent.kernel.frontend import describe_frontend
 from ipyagent.kernel.rendering import cells_of, render_failure

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ipyagent.extension.options import EFFORTS, FLAGS, MODES, VALUES
+from ipyagent.extension import EFFORTS, FLAGS, MODES, VALUES
 
 _AT = re.compile(r"(?<![\w@.])@[^\s@,;!?()\[\]{}'\"`]*$")
 _COMMAND = re.compile(r"^\s*%\w+\s+(?P<word>\w*)$")

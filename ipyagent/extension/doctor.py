@@ -22,8 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ipyagent.agent import Agent
-from ipyagent.assembly.settings_files import SettingsFiles
-from ipyagent.assembly.wiring import address_of
+from ipyagent.assembly.settings import SettingsFiles, address_of
 from ipyagent.config import IPyAgent, setting_names, wrong_in
 from ipyagent.errors import AgentError, ModelError, SettingError
 from ipyagent.escape import line

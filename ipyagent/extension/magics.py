@@ -10,8 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ipyagent.errors import AgentError, TrustError, UsageError
-from ipyagent.extension import Extension
-from ipyagent.extension.options import CellOptions, one_line, parse
+from ipyagent.extension import CellOptions, Extension, one_line, parse
 from ipyagent.kernel.thread import keep_logs_apart
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ipyagent.agent import Agent
-from ipyagent.assembly import compacting, settings_files
+from ipyagent.assembly import compacting, settings
 from ipyagent.config import IPyAgent, setting_names
+from ipyagent.extension import USAGE
 from ipyagent.extension import commands as agent
 from ipyagent.extension import context_report as context
-from ipyagent.extension.options import USAGE
 from ipyagent.parts import Command, built_in, mcp
 from ipyagent.parts.memory import commands as memory
 from ipyagent.parts.skills import commands as skills
@@ -140,9 +140,9 @@ def _settings() -> list[str]:
 
 
 def _project(name: str) -> str:
-    if name in settings_files.FOR_PROJECTS:
+    if name in settings.FOR_PROJECTS:
         return "sets it"
-    return "turns it off" if name in settings_files.ONLY_OFF else "no"
+    return "turns it off" if name in settings.ONLY_OFF else "no"
 
 
 def _first(text: str) -> str:

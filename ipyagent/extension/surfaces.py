@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ipyagent.journal.events import PermissionAsked
     from ipyagent.journal.protocols import PermissionAnswer, Surface
     from ipyagent.journal.recorded import Recording
-    from ipyagent.ui.asking import ReadLine
+    from ipyagent.ui.items import ReadLine
 
 
 class PromptOnlySurface(NullSurface):
@@ -26,7 +26,7 @@ class PromptOnlySurface(NullSurface):
         self._read_line = read_line
 
     async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
-        from ipyagent.ui.asking import ask_on_a_line
+        from ipyagent.ui.items import ask_on_a_line
 
         return await ask_on_a_line(self._read_line, asked, words=asked.text)
 

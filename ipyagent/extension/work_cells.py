@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipyagent.assembly.undoing import undone_turn
+from ipyagent.agent.turns import undone_turn
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.escape import plain
 from ipyagent.journal.events import (

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.assembly.requests import Options
-from ipyagent.assembly.wiring import endpoint_of, limits_of, model_of
+from ipyagent.assembly.settings import endpoint_of, limits_of, model_of
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, Busy, ModelError, Unreachable
 from ipyagent.fleet.task import Outcome, keep, kept, most_of, sealing

@@ -98,7 +98,7 @@ def agent_map(
     ModelError if the server cannot be reached.
     """
     from ipyagent import agent as _agent  # noqa: F401 - before threads begin: each would load it at the same time
-    from ipyagent.assembly.wiring import model_of
+    from ipyagent.assembly.settings import model_of
     from ipyagent.kernel.dispatcher import ONE_RUN
     from ipyagent.project import Project, find_root, user_folder
 

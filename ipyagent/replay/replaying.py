@@ -27,7 +27,7 @@ import msgspec
 from ipyagent.assembly.head import render
 from ipyagent.assembly.requests import NullSurface, Options
 from ipyagent.assembly.restoring import restored
-from ipyagent.assembly.wiring import endpoint_of, limit_of, limits_of, state_of
+from ipyagent.assembly.settings import endpoint_of, limit_of, limits_of, state_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.summarize import PURPOSE
 from ipyagent.context.thresholds import check_fixed_part

@@ -1,6 +1,6 @@
-"""All tools there are: the named objects of this package's modules and of each part's `tool.py` and `…tools.py`, then
-those of other packages (entry points `ipyagent.tools`), both in the order of their names, so that the list has the
-same bytes in every session."""
+"""All tools there are: the named objects of this package's modules and of each part's package, `tool.py` and
+`…tools.py`, then those of other packages (entry points `ipyagent.tools`), both in the order of their names, so that the
+list has the same bytes in every session."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def _own() -> dict[str, Tool]:
             if getattr(value, "name", None) == name and is_tool(value):  # the dear question last
                 found[name] = value
     parts = Path(__file__).parents[1] / "parts"
-    for file in sorted((*parts.glob("*/tool.py"), *parts.glob("*/*tools.py"))):
-        made = vars(import_module(f"{PARTS}.{file.parent.name}.{file.stem}"))
+    for file in sorted((*parts.glob("*/__init__.py"), *parts.glob("*/tool.py"), *parts.glob("*/*tools.py"))):
+        made = vars(import_module(f"{PARTS}.{file.parent.name}.{file.stem}".removesuffix(".__init__")))
         found.update({name: value for name, value in made.items() if is_tool(value) and value.name == name})
     return found
 

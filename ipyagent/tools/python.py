@@ -13,9 +13,23 @@ from ipyagent.journal.protocols import Execution, ObjectRef, PermissionQuestion,
 from ipyagent.kernel.cell_marks import CellMarks
 from ipyagent.kernel.previews import MISSING, TypeInfo, one_line, stored
 from ipyagent.kernel.variables import describe, short_types, summarize
-from ipyagent.tools.answers import capped, picture, plain, size_of, text_block
+from ipyagent.tools.answers import capped, picture, plain, size_of, text_block, text_output
 from ipyagent.tools.danger import code_danger
 from ipyagent.tools.schema import tool
+
+SAID = "The conversation is compacted before your next reply; where it is not, you are told why right after this."
+
+
+@tool(permission="none", writes=False, parallel=True)
+async def compact(instructions: str = "") -> ToolOutput:
+    """Replace the conversation so far by a summary, to make room: between two pieces of work, never in the middle of
+    one, or when the user asks. It happens before your next reply; the newest request stays word for word.
+
+    Args:
+        instructions: What it must not lose.
+    """
+    return text_output(SAID, note="compaction requested")
+
 
 MOST_PICTURES = 8
 """Pictures of one run that reach the model."""

@@ -20,9 +20,8 @@ from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
 from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
 from ipyagent.journal.recorded import Recording, recording_of
 from ipyagent.ui import look
-from ipyagent.ui.asking import ReadLine, ask_on_a_line
 from ipyagent.ui.buttons import AsCells, ButtonBridge, UndoActions, UndoController
-from ipyagent.ui.items import QuestionItem, call_key
+from ipyagent.ui.items import QuestionItem, ReadLine, ask_on_a_line, call_key
 from ipyagent.ui.look import script
 from ipyagent.ui.segments import DeltaBuffer
 from ipyagent.ui.static import static_sections

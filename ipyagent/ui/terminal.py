@@ -21,23 +21,27 @@ from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
 from ipyagent.journal.recorded import Recording, recording_of
 from ipyagent.kernel.output import output
 from ipyagent.ui import markdown
-from ipyagent.ui.asking import COLUMNS, ROWS, ReadLine, ask_on_a_line, pages_of
 from ipyagent.ui.item_views import child_line, main_argument, message_line, pages_lines, plan_lines, sources
 from ipyagent.ui.items import (
+    COLUMNS,
+    ROWS,
     Item,
     MemoriesItem,
     MessageItem,
     NoticeItem,
     PlanItem,
     QuestionItem,
+    ReadLine,
     SavedItem,
     SourcesItem,
     SubagentItem,
     TextItem,
     ThinkingItem,
     ToolItem,
+    ask_on_a_line,
     call_key,
     heading,
+    pages_of,
 )
 from ipyagent.ui.memory_chips import recalled_lines, saved_text
 from ipyagent.ui.meter import bar, duration, meter

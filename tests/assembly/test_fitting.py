@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipyagent.assembly.head import render
-from ipyagent.assembly.toolbox import DISPENSABLE, SHARE, fitted
+from ipyagent.assembly.session_setup import DISPENSABLE, SHARE, fitted
 from ipyagent.tools.catalogue import CALL, SEARCH, builtin_tools
 
 NEEDED = {"python", "read_file", "edit_file", "shell"}

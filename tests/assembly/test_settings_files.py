@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ipyagent.assembly.settings_files import FOR_PROJECTS, NOT_FOR_PROJECTS, ONLY_OFF, SettingsFiles
+from ipyagent.assembly.settings import FOR_PROJECTS, NOT_FOR_PROJECTS, ONLY_OFF, SettingsFiles
 from ipyagent.config import IPyAgent, setting_names
 from ipyagent.project import Project
 

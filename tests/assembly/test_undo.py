@@ -9,7 +9,7 @@ import pytest
 from compact_room import CompactRoom, compact_room
 
 from ipyagent import Agent
-from ipyagent.assembly.undoing import NOT_COVERED
+from ipyagent.agent.turns import NOT_COVERED
 from ipyagent.errors import UsageError
 from ipyagent.parts.memory.commands import run_memory
 from ipyagent.practice.replies import text, tool

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from ipyagent.__main__ import make_parser
+from ipyagent.extension import USAGE
 from ipyagent.extension.commands import ARGUMENTS, GROUPS
 from ipyagent.extension.dashboard import TABS
-from ipyagent.extension.options import USAGE
 from ipyagent.extension.reference import every_command, reference
 from ipyagent.parts.memory import commands as memory
 from ipyagent.parts.skills import commands as skills

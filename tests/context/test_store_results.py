@@ -19,7 +19,7 @@ from loop.loop_rig import KEY, Person, Rig, result_text
 from rooms import as_json, results, room
 
 import ipyagent
-from ipyagent.assembly.wiring import limit_of
+from ipyagent.assembly.settings import limit_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.store_results import FullResult, ends, excerpt, for_person, kind_of_text, largest_first, store
 from ipyagent.journal.events import Event, LayerFailed, ResultStored, ToolReturned

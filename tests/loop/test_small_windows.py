@@ -10,7 +10,7 @@ import pytest
 from compact_room import compact_room, words
 from loop_rig import Rig
 
-from ipyagent.assembly.wiring import limit_of
+from ipyagent.assembly.settings import limit_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.thresholds import message_chars, preview_chars, result_chars
 from ipyagent.journal.events import (

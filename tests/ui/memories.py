@@ -8,7 +8,7 @@ from pathlib import Path
 from ipyagent import IPyAgent
 from ipyagent.journal.events import MemorySaved, MemorySurfaced, Recalled
 from ipyagent.parts.memory.browsing import Browsing, Explained, MemoryUndo
-from ipyagent.parts.memory.names import address
+from ipyagent.parts.memory.safe_paths import address
 from ipyagent.parts.memory.store import Memory
 from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.project import Project

@@ -8,7 +8,7 @@ from test_linear import grows
 
 from ipyagent.journal.events import PermissionAnswered, Streamed, ToolCalled, TurnEnded
 from ipyagent.journal.protocols import PermissionAnswer, Surface
-from ipyagent.ui.asking import ask_on_a_line
+from ipyagent.ui.items import ask_on_a_line
 from ipyagent.ui.terminal import TerminalSurface
 
 from .pages import HOSTILE, unseen

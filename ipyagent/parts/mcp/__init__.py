@@ -29,7 +29,7 @@ from ipyagent.parts.mcp.tool import OutsideTool
 from ipyagent.tools.catalogue import SEARCH, told_of
 
 if TYPE_CHECKING:
-    from ipyagent.assembly.workbench import SessionSetup
+    from ipyagent.assembly.session_setup import SessionSetup
     from ipyagent.loop.session import Session
     from ipyagent.parts import RunningAgent
     from ipyagent.parts.mcp.server import Server

@@ -36,7 +36,7 @@ from ipyagent.redaction import redacted
 from ipyagent.tools.catalogue import builtin_tools
 
 if TYPE_CHECKING:
-    from ipyagent.assembly.workbench import SessionSetup
+    from ipyagent.assembly.session_setup import SessionSetup
 
 ORDER = ("user", "project")
 """The project's index last: it is the more specific."""

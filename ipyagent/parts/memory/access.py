@@ -21,7 +21,6 @@ from ipyagent.errors import MemoryRefused
 from ipyagent.escape import cut
 from ipyagent.frontmatter import Headed, read_headed, write_headed
 from ipyagent.journal.events import Event, MemorySaved
-from ipyagent.parts.memory.concepts import bare
 from ipyagent.parts.memory.dream_workspace import Merged
 from ipyagent.parts.memory.metadata_index import (
     BETWEEN,
@@ -34,7 +33,6 @@ from ipyagent.parts.memory.metadata_index import (
     said_words,
     word_of,
 )
-from ipyagent.parts.memory.names import INDEX, ROOT, SCOPES, SUFFIX, Address, address, checked_name, loose_path
 from ipyagent.parts.memory.provenance import (
     OLD_LABEL,
     PERSONAL,
@@ -47,8 +45,10 @@ from ipyagent.parts.memory.provenance import (
     worst,
 )
 from ipyagent.parts.memory.quotation import MOST_KEPT, Evidence, Quote, Typed
+from ipyagent.parts.memory.safe_paths import INDEX, ROOT, SCOPES, SUFFIX, Address, address, checked_name, loose_path
 from ipyagent.parts.memory.store import MemoryStore, WriteResult, check_size
 from ipyagent.parts.memory.stores import MemoryStores
+from ipyagent.parts.memory.tokenizer import bare
 from ipyagent.parts.memory.transaction import STOP, STOPPED
 from ipyagent.redaction import find_secrets, refusal
 

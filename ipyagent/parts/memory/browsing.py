@@ -22,10 +22,10 @@ from ipyagent.loop.session import Session
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.dream_scheduler import DreamStatus
-from ipyagent.parts.memory.names import SCOPES, Address, address
 from ipyagent.parts.memory.ranking import Ranked
 from ipyagent.parts.memory.recall import RecalledMemories, days_between, ignores_memory, is_due
 from ipyagent.parts.memory.retriever import as_recalled
+from ipyagent.parts.memory.safe_paths import SCOPES, Address, address
 from ipyagent.parts.memory.selector import Chosen, tools_in_use
 from ipyagent.parts.memory.store import Memory
 from ipyagent.parts.memory.stores import MemoryStores

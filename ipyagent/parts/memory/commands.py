@@ -22,7 +22,6 @@ from ipyagent.parts.memory.dream_workspace import Committed, DreamWorkspace, wai
 from ipyagent.parts.memory.dream_workspace import undo as undo_last
 from ipyagent.parts.memory.extract import PURPOSE
 from ipyagent.parts.memory.metadata_index import Memory
-from ipyagent.parts.memory.names import INDEX, ROOT, SCOPES, Address, address
 from ipyagent.parts.memory.report import (
     doctor_lines,
     history_lines,
@@ -34,6 +33,7 @@ from ipyagent.parts.memory.report import (
     show_lines,
     stats_lines,
 )
+from ipyagent.parts.memory.safe_paths import INDEX, ROOT, SCOPES, Address, address
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.tokenizer import folded, stop
 from ipyagent.parts.memory.transaction import DreamLock

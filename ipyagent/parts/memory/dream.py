@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 import msgspec
 
 from ipyagent.assembly.requests import NullSurface, Options
-from ipyagent.assembly.wiring import limits_of, state_of
+from ipyagent.assembly.settings import limits_of, state_of
 from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.errors import AgentError, MemoryRefused
 from ipyagent.journal.events import (
@@ -55,7 +55,7 @@ from ipyagent.project import DREAM
 from ipyagent.version import __version__
 
 if TYPE_CHECKING:
-    from ipyagent.assembly.workbench import SessionSetup
+    from ipyagent.assembly.session_setup import SessionSetup
     from ipyagent.parts.memory.stores import MemoryStores
 
 PURPOSE = "dream"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ipyagent.assembly.wiring import at_exit, model_of
+from ipyagent.assembly.settings import at_exit, model_of
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import ForkEnded
 from ipyagent.kernel.dispatcher import MainThreadExecutor
@@ -25,14 +25,14 @@ from ipyagent.model.connect import PRACTICE
 from ipyagent.model.prices import at_most
 from ipyagent.parts.memory.dream import Checked, Dream, DreamProgress, Gates
 from ipyagent.parts.memory.dream_workspace import waiting_in
-from ipyagent.parts.memory.names import SCOPES
+from ipyagent.parts.memory.safe_paths import SCOPES
 from ipyagent.parts.memory.selector import record_if_open
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.parts.memory.transaction import DreamLock
 
 if TYPE_CHECKING:
-    from ipyagent.assembly.workbench import SessionSetup
+    from ipyagent.assembly.session_setup import SessionSetup
 
 MOST_FAILURES = 3
 """Dreams that fail in a row before this kernel begins none by itself any more."""

@@ -21,13 +21,12 @@ import msgspec
 
 from ipyagent.errors import MemoryRefused, UsageError
 from ipyagent.frontmatter import read_headed
-from ipyagent.parts.memory.concepts import bare
 from ipyagent.parts.memory.metadata_index import word_of
-from ipyagent.parts.memory.names import INDEX, SUFFIX
 from ipyagent.parts.memory.provenance import ProvenanceIndex, ProvenanceLabel, added, parts, restates, worst
 from ipyagent.parts.memory.quotation import Quote, Typed
-from ipyagent.parts.memory.safe_paths import SandboxedDir
+from ipyagent.parts.memory.safe_paths import INDEX, SUFFIX, SandboxedDir
 from ipyagent.parts.memory.store import MemoryStore, WriteResult
+from ipyagent.parts.memory.tokenizer import bare
 from ipyagent.parts.memory.transaction import HISTORY, NEW, SNAPSHOTS
 
 DREAMS = f"{HISTORY}/dreams"

@@ -46,7 +46,7 @@ from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.session import Session
 from ipyagent.parts.memory.access import MemoryAccess
-from ipyagent.parts.memory.names import SCOPES
+from ipyagent.parts.memory.safe_paths import SCOPES
 from ipyagent.parts.memory.store import Memory
 from ipyagent.parts.memory.transcripts import PastSessions
 from ipyagent.project import Project

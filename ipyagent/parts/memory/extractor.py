@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ipyagent.assembly.wiring import at_exit, small_model_of
+from ipyagent.assembly.settings import at_exit, small_model_of
 from ipyagent.errors import AgentError, JournalError, ModelError, NoSuchPath, UnknownModel
 from ipyagent.journal.blocks import CACHE_SECONDS
 from ipyagent.journal.events import Block, LayerDecision, LayerFailed, MemoryExtracted
@@ -51,7 +51,7 @@ from ipyagent.parts.memory.selector import client_of
 from ipyagent.parts.memory.transcripts import ASIDE
 
 if TYPE_CHECKING:
-    from ipyagent.assembly.workbench import SessionSetup
+    from ipyagent.assembly.session_setup import SessionSetup
     from ipyagent.parts.memory.store import Memory
 
 LONGEST_END = 60.0

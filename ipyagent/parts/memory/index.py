@@ -17,7 +17,7 @@ import msgspec
 
 from ipyagent.frontmatter import read_headed, write_headed
 from ipyagent.parts.memory.metadata_index import CONFLICT, Memory, is_conflicted
-from ipyagent.parts.memory.names import INDEX, ROOT, SUFFIX, same_name
+from ipyagent.parts.memory.safe_paths import INDEX, ROOT, SUFFIX, same_name
 
 MOST_LINES = 200
 MOST_BYTES = 25_000

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ipyagent.errors import MemoryRefused
 from ipyagent.frontmatter import Headed, decoded, read_headed, write_headed
 from ipyagent.nofollow import RELATIVE
-from ipyagent.parts.memory.names import INDEX, MOST_PARTS, ROOT, SUFFIX, checked_name
+from ipyagent.parts.memory.safe_paths import INDEX, MOST_PARTS, ROOT, SUFFIX, checked_name
 from ipyagent.project import home_variable
 from ipyagent.trust import is_signed, signature
 

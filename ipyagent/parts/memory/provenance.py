@@ -30,11 +30,10 @@ from ipyagent.journal.events import (
     ToolReturned,
     UserMessage,
 )
-from ipyagent.parts.memory.concepts import Passages, bare, dates, is_idea, shared, weighty
 from ipyagent.parts.memory.metadata_index import word_of
 from ipyagent.parts.memory.quotation import NEGATIONS, SHORT, Evidence, Quote, Typed, Words, is_negated, tokens
 from ipyagent.parts.memory.store import MemoryStore
-from ipyagent.parts.memory.tokenizer import RUN, folded
+from ipyagent.parts.memory.tokenizer import RUN, Passages, bare, dates, folded, is_idea, shared, weighty
 
 Source: TypeAlias = Literal["said", "claimed", "inferred", "quoted"]
 PERSONAL = ("user", "feedback")

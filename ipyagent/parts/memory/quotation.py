@@ -17,8 +17,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ipyagent.escape import cut
-from ipyagent.parts.memory.concepts import shared, weighty
-from ipyagent.parts.memory.tokenizer import RUN, count, folded
+from ipyagent.parts.memory.tokenizer import RUN, count, folded, shared, weighty
 
 FEWEST_WORDS = 3
 """Words of a quotation, unless it is a whole message."""

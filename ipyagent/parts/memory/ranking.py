@@ -28,10 +28,9 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.parts.memory.concepts import wordings
 from ipyagent.parts.memory.fulltext import Embedder, FullText, Vectors, understands
 from ipyagent.parts.memory.metadata_index import Memory
-from ipyagent.parts.memory.tokenizer import content_words, is_paired, stop, words
+from ipyagent.parts.memory.tokenizer import content_words, is_paired, stop, wordings, words
 
 CANDIDATES = 200
 """Memories that a selector chooses from."""

@@ -31,7 +31,7 @@ from ipyagent.journal.events import (
     TurnsRemoved,
 )
 from ipyagent.parts.memory.metadata_index import Memory
-from ipyagent.parts.memory.names import ROOT, SUFFIX
+from ipyagent.parts.memory.safe_paths import ROOT, SUFFIX
 from ipyagent.parts.memory.tokenizer import count
 
 MOST_LINES, MOST_BYTES = 200, 4_096

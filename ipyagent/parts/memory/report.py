@@ -19,8 +19,8 @@ from ipyagent.parts.memory.browsing import Explained, explain, skipped
 from ipyagent.parts.memory.extract import figures
 from ipyagent.parts.memory.index import IndexFinding
 from ipyagent.parts.memory.metadata_index import Memory
-from ipyagent.parts.memory.names import SCOPES, Address
 from ipyagent.parts.memory.recall import age_words
+from ipyagent.parts.memory.safe_paths import SCOPES, Address
 from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.parts.memory.transaction import Version
 from ipyagent.parts.memory.transcripts import CACHE, search_sessions

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from ipyagent.assembly.workbench import SessionSetup
+from ipyagent.assembly.session_setup import SessionSetup
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import LayerFailed, MemorySurfaced, Recalled
 from ipyagent.journal.protocols import Model, Workspace

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ipyagent.assembly.wiring import endpoint_of, model_of, small_model_of
-from ipyagent.assembly.workbench import SessionSetup
+from ipyagent.assembly.session_setup import SessionSetup
+from ipyagent.assembly.settings import endpoint_of, model_of, small_model_of
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, JournalError, NoSuchPath, UnknownModel
 from ipyagent.journal.events import ForkEnded

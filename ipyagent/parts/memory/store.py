@@ -33,8 +33,7 @@ from ipyagent.parts.memory.metadata_index import (
     said_below,
     text_in,
 )
-from ipyagent.parts.memory.names import INDEX, ROOT, SUFFIX, checked_name, same_name
-from ipyagent.parts.memory.safe_paths import SandboxedDir
+from ipyagent.parts.memory.safe_paths import INDEX, ROOT, SUFFIX, SandboxedDir, checked_name, same_name
 from ipyagent.parts.memory.transaction import (
     ALL,
     HISTORY,

@@ -14,7 +14,7 @@ from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, MemoryRefused
 from ipyagent.nofollow import LINK, status
 from ipyagent.parts.memory.metadata_index import Records
-from ipyagent.parts.memory.names import SCOPES
+from ipyagent.parts.memory.safe_paths import SCOPES
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.project import Project, is_shared
 

@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from ipyagent.assembly.sessions import ASIDE
 from ipyagent.errors import AgentError, JournalError, ToolFailure, UsageError
-from ipyagent.journal.events import MessageReceived, MessageSent, SessionStarted
+from ipyagent.journal.events import MessageKind, MessageReceived, MessageSent, SessionStarted
 from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events
-from ipyagent.journal.protocols import MessageOrder, Tool, ToolOutput
+from ipyagent.journal.protocols import MessageOrder, Messages, Tool, ToolOutput, Workspace
 from ipyagent.loop.history import MailState
 from ipyagent.loop.mailbox import (
     ALL,
@@ -42,9 +42,11 @@ from ipyagent.project import Project
 from ipyagent.redaction import find_secrets
 from ipyagent.tools.answers import text_output
 from ipyagent.tools.catalogue import told_of
+from ipyagent.tools.schema import tool
 
 if TYPE_CHECKING:
     from ipyagent.loop.session import Session
+
 
 AT_ONCE = 50
 CHARS_AT_ONCE = 60_000
@@ -205,8 +207,6 @@ class MailService(Part):
         return bool(self._settings.trust_all or self._project.trusted)
 
     def tools(self, session: Session | None) -> Mapping[str, Tool]:
-        from ipyagent.parts.messages.tool import NAME, send_message
-
         found: dict[str, Any] = {}
         if self.on or (session is not None and NAME in told_of(session.view.tools)):
             found[NAME] = send_message
@@ -392,3 +392,38 @@ def _line(event: MessageReceived | MessageSent) -> str:
     who = f"from {event.sender}" if isinstance(event, MessageReceived) else f"to {', '.join(event.to)}"
     kind = "" if event.kind == "text" else f" [{event.kind}]"
     return f"#{event.id}  {when}  {summed(who, 'nobody')}{kind}: {event.summary}"
+
+
+NAME = "send_message"
+OFF = "messages are off (the setting `messages`)"
+
+
+@tool(
+    permission="none",
+    writes=False,
+    deferred="to another agent or session",
+)
+async def send_message(
+    to: str,
+    message: str,
+    summary: str = "",
+    kind: MessageKind = "text",
+    approve: Literal["", "yes", "no"] = "",
+    *,
+    workspace: Workspace,
+) -> ToolOutput:
+    """Write to another agent, which reads it at its next step.
+
+    Args:
+        to: Name of a running sub-agent, `*` (all of them), `parent`, or notebook or id of another session here.
+        message: In full; the other sees nothing of this conversation.
+        summary: A few words for the user.
+        kind: `shutdown_request`: a sub-agent ends now. `plan_request`: a sub-agent's plan, to `parent`; it waits for
+            the `plan_response`.
+        approve: Of a `plan_response`.
+    """
+    access = getattr(workspace, "messages", None)
+    if not isinstance(access, Messages):
+        raise ToolFailure(OFF)
+    order = MessageOrder(to=to, text=message, summary=summary, kind=kind, approve=approve)
+    return await access.send(order, str(getattr(workspace, "call", "")))

@@ -20,7 +20,7 @@ from ipyagent.kernel.cell_marks import PIN
 from ipyagent.parts import Command, Part, TakenIn, Turn
 
 if TYPE_CHECKING:
-    from ipyagent.assembly.workbench import SessionSetup
+    from ipyagent.assembly.session_setup import SessionSetup
     from ipyagent.kernel.workspace import KernelWorkspace
     from ipyagent.loop.session import Session
 

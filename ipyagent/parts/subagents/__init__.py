@@ -10,20 +10,20 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from weakref import WeakSet
 
 import msgspec
 
 from ipyagent.assembly.head import render
 from ipyagent.assembly.requests import Options
-from ipyagent.assembly.toolbox import fitted
-from ipyagent.assembly.wiring import endpoint_of, limits_of, small_model_of, state_of
+from ipyagent.assembly.session_setup import fitted
+from ipyagent.assembly.settings import endpoint_of, limits_of, small_model_of, state_of
 from ipyagent.errors import AgentError, ToolFailure, UsageError
 from ipyagent.journal.blocks import text_block
 from ipyagent.journal.events import ChildEnded, ChildStarted, Event, FileChanged, ModelChosen, SystemPromptFrozen
 from ipyagent.journal.journal import CHILDREN
-from ipyagent.journal.protocols import MessageOrder, Model, Tool, ToolOutput, Workspace
+from ipyagent.journal.protocols import Children, MessageOrder, Model, SubagentOrder, Tool, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.kernel.dispatcher import MainThreadProxy
 from ipyagent.kernel.scope import IsolatedNamespace, users_namespace
@@ -49,14 +49,55 @@ from ipyagent.parts import Command, Grant, Part, RunningAgent, Section, Turn
 from ipyagent.parts.subagents.pool import NoChildren, SubagentPool
 from ipyagent.parts.subagents.subagent import NAME as HAND_BACK
 from ipyagent.parts.subagents.subagent import Subagent, SubagentMainThread, told
-from ipyagent.parts.subagents.tool import NAME as AGENT
-from ipyagent.parts.subagents.tool import tool_for
 from ipyagent.parts.subagents.types import FOLDER, SubagentType, built_in, defined
 from ipyagent.tools.answers import text_output
 from ipyagent.tools.catalogue import builtin_tools
+from ipyagent.tools.schema import FunctionTool, tool
 
 if TYPE_CHECKING:
-    from ipyagent.assembly.workbench import SessionSetup
+    from ipyagent.assembly.session_setup import SessionSetup
+
+
+NAME = "agent"
+SEEN = "hand many steps or independent pieces to a sub-agent"
+"""What the model is told of it before it looks."""
+OFF = "sub-agents are off (the setting `subagents`)"
+_ABOUT = """Give work to a sub-agent and get its answer: many steps of which you need only the result, or independent
+pieces, side by side in one message. Say all it must know and what to answer. Its `python` has a copy of the user's
+namespace: only what it hands back by name reaches the user.
+{kinds}
+
+Args:
+    background: Go on; the answer comes in a later message.
+    resume: Id of an earlier one that goes on.
+"""
+
+
+def tool_for(kinds: Mapping[str, str]) -> FunctionTool:
+    """The tool for these types: a sentence on each by name, the usual one first."""
+    from pydantic import Field
+
+    usual = next(iter(kinds), "general")
+    about = "\n".join(f"- {name}: {said}" for name, said in kinds.items())
+
+    async def agent(
+        task: str,
+        prompt: str,
+        type: Any = usual,
+        background: bool = False,
+        resume: str = "",
+        *,
+        workspace: Workspace,
+    ) -> ToolOutput:
+        access = getattr(workspace, "children", None)
+        if not isinstance(access, Children):
+            raise ToolFailure(OFF)
+        order = SubagentOrder(task=task, prompt=prompt, kind=str(type), background=background, resume=resume)
+        return await access.start(order, workspace, str(getattr(workspace, "call", "")))
+
+    agent.__doc__ = _ABOUT.format(kinds=about)
+    agent.__annotations__["type"] = Annotated[str, Field(json_schema_extra={"enum": list(kinds)})]
+    return tool(name=NAME, permission="none", writes=False, parallel=True, deferred=SEEN)(agent)
 
 
 class SubagentMail:
@@ -157,7 +198,7 @@ class SubagentManager(Part):
         """The tool for the types that there are now, by its name; nothing when they are off."""
         found: dict[str, Any] = {}
         if self.on:
-            found[AGENT] = tool_for({name: kind.about for name, kind in self.kinds().items()})
+            found[NAME] = tool_for({name: kind.about for name, kind in self.kinds().items()})
         return found
 
     def commands(self) -> Mapping[str, Command]:
@@ -376,7 +417,7 @@ class SubagentManager(Part):
 
     def _tools(self, child: Subagent, parent: Session, window: int) -> dict[str, Tool]:
         kind = child.kind
-        tools = {name: tool for name, tool in parent.tools.items() if name != AGENT}
+        tools = {name: tool for name, tool in parent.tools.items() if name != NAME}
         if kind.memory:
             if self._granted(kind):
                 tools.setdefault(MEMORY, builtin_tools()[MEMORY])

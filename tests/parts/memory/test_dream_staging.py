@@ -11,7 +11,7 @@ from ipyagent.errors import UsageError
 from ipyagent.parts.memory.dream import held_because
 from ipyagent.parts.memory.dream_workspace import DREAMS, DreamWorkspace, digests, record_in, undo, waiting_in
 from ipyagent.parts.memory.index import named_in
-from ipyagent.parts.memory.names import INDEX
+from ipyagent.parts.memory.safe_paths import INDEX
 from ipyagent.parts.memory.store import MemoryStore
 
 

@@ -21,7 +21,7 @@ from ipyagent.frontmatter import read_headed
 from ipyagent.journal.events import Event, MemorySaved, ToolReturned, UserMessage
 from ipyagent.journal.protocols import REPLY
 from ipyagent.parts.memory.access import MemoryAccess
-from ipyagent.parts.memory.names import address
+from ipyagent.parts.memory.safe_paths import address
 from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.parts.memory.tool import memory
 from ipyagent.project import Project

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.parts.memory.names import checked_name, same_name, split_path
-from ipyagent.parts.memory.safe_paths import SandboxedDir
+from ipyagent.parts.memory.safe_paths import SandboxedDir, checked_name, same_name, split_path
 from ipyagent.parts.memory.store import MemoryStore
 
 GOOD = {

@@ -10,8 +10,8 @@ import pytest
 from ipyagent.config import IPyAgent
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.metadata_index import Memory
-from ipyagent.parts.memory.names import address
 from ipyagent.parts.memory.recall import RecallHit, shown
+from ipyagent.parts.memory.safe_paths import address
 from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.project import Project
 

@@ -10,7 +10,7 @@ from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Step, StepState
-from ipyagent.parts.plan.tool import LONGEST, MOST_STEPS, plan
+from ipyagent.parts.plan import LONGEST, MOST_STEPS, plan
 
 
 def write(workspace: ShellWorkspace, *steps: tuple[str, StepState]) -> str:

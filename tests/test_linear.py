@@ -49,8 +49,8 @@ MOST = 120
 METHODS = ("search", "match", "fullmatch", "finditer", "findall", "sub", "subn", "split")
 
 BOUNDED = {
-    "ui.look._EXPORT": "our own scripts",
-    "ui.look._COLOUR": "our own style sheet",
+    "ui.theme._EXPORT": "our own scripts",
+    "ui.theme._COLOUR": "our own style sheet",
     "redaction.names._WORDS": "a name, cut to 200 characters",
     "tools.changes._COMMENT": "lines of at most 120 characters",
     "tools.changes._REST": "lines of at most 120 characters",

@@ -11,7 +11,7 @@ from typing import Any
 
 from ipyagent.agent.rerun import CellReplay
 from ipyagent.agent.turns import TurnRunner, TurnUndone, undo_turn
-from ipyagent.assembly.compacting import CompactCommand
+from ipyagent.assembly.compaction import CompactCommand
 from ipyagent.assembly.requests import (
     Listener,
     NullSurface,
@@ -39,7 +39,7 @@ from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.scope import make_shell
 from ipyagent.kernel.thread import AgentLoop
 from ipyagent.kernel.workspace import KernelWorkspace
-from ipyagent.loop.ask import write_report
+from ipyagent.loop.model_call import write_report
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.model.client import AnthropicModel

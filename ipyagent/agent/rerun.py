@@ -38,9 +38,9 @@ from ipyagent.journal.protocols import ModelInfo, ModelReply, Surface, Tool, Too
 from ipyagent.journal.recorded import Recording, differences, text_of
 from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace
-from ipyagent.loop.calls import Missteps, run_calls
-from ipyagent.loop.history import REPLAY
 from ipyagent.loop.session import Session
+from ipyagent.loop.session_state import REPLAY
+from ipyagent.loop.tool_calls import Missteps, run_calls
 from ipyagent.version import __version__
 
 CODE, FILES = "python", frozenset(("write_file", "edit_file", "shell"))

@@ -19,8 +19,8 @@ from ipyagent.journal.events import Block, FilesRestored, Mode, ToolCalled, Tool
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace
+from ipyagent.loop.context_engine import Engine
 from ipyagent.loop.hooks import hooks
-from ipyagent.loop.layers import Engine
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import end_turn, run_turn

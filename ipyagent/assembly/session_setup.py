@@ -13,9 +13,8 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from ipyagent.assembly.head import SystemPromptBuilder, render
+from ipyagent.assembly.post_compaction import recent_words, restored
 from ipyagent.assembly.requests import Options, is_ours
-from ipyagent.assembly.restoring import recent_words, restored
 from ipyagent.assembly.settings import (
     at_exit,
     find_model,
@@ -27,6 +26,7 @@ from ipyagent.assembly.settings import (
     state_of,
     without_small,
 )
+from ipyagent.assembly.system_prompt import SystemPromptBuilder, render
 from ipyagent.config import IPyAgent
 from ipyagent.context.reminders import VARIABLES, EnvironmentSnapshot, told_in, variables_block
 from ipyagent.journal.events import ModelChosen
@@ -39,12 +39,12 @@ from ipyagent.kernel.thread import AgentLoop
 from ipyagent.kernel.variables import ReportedVariables, short_types, survey
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, LiveObjects, Names
 from ipyagent.loop.budget import Spending
-from ipyagent.loop.calls import place_of
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
+from ipyagent.loop.tool_calls import place_of
 from ipyagent.loop.watching import CodeWatch
 from ipyagent.model.client import AnthropicModel
-from ipyagent.model.connect import Connections
+from ipyagent.model.client_pool import Connections
 from ipyagent.model.endpoint import own_keys
 from ipyagent.project import Project
 from ipyagent.redaction import Redactor, mask

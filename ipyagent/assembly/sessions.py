@@ -19,9 +19,9 @@ from ipyagent.errors import JournalError, TrustError, UsageError
 from ipyagent.journal.events import KernelStarted, SessionStarted, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, new_session_id, read_events
 from ipyagent.locks import why_no_locks
-from ipyagent.loop.history import Folded, TurnRecord
 from ipyagent.loop.hooks import AT_EXIT, hooks
 from ipyagent.loop.session import Session
+from ipyagent.loop.session_state import Folded, TurnRecord
 from ipyagent.project import Project
 from ipyagent.trust import SESSION, signature
 from ipyagent.version import __version__

@@ -19,7 +19,7 @@ from ipyagent.journal.protocols import ModelInfo, WindowState
 from ipyagent.loop.session import Limits, Session
 from ipyagent.model.capabilities import resolve
 from ipyagent.model.client import AnthropicModel
-from ipyagent.model.connect import Connections
+from ipyagent.model.client_pool import Connections
 from ipyagent.model.endpoint import Endpoint, base_of
 from ipyagent.model.prices import cheapest_of, told_prices
 from ipyagent.nofollow import FOLDER, LINK

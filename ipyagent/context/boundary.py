@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from ipyagent.context.archive import left_ranges
 from ipyagent.context.reminders import guarded, without_told
+from ipyagent.context.removed_content import left_ranges
 from ipyagent.context.store_results import text_of
 from ipyagent.context.thresholds import notes_limit
 from ipyagent.errors import CompactionFailed

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from ipyagent.context.archive import RESULTS, left_by_server, left_results
 from ipyagent.context.reminders import without_outdated
+from ipyagent.context.removed_content import RESULTS, left_by_server, left_results
 from ipyagent.context.thresholds import (
     LEAST_SHARE,
     LOW_SHARE,
@@ -26,9 +26,9 @@ from ipyagent.context.thresholds import (
     weigh,
 )
 from ipyagent.journal.blocks import CACHE_SECONDS, THINKING
-from ipyagent.journal.body import ToolResultRef
 from ipyagent.journal.events import Event, LayerDecision, ResultsCleared, SystemReminder
 from ipyagent.journal.journal import FOLDER
+from ipyagent.journal.message_list import ToolResultRef
 from ipyagent.journal.protocols import LayerContext, Moment, WindowState
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import ContextView

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import msgspec
 
-from ipyagent.context.archive import STEM, left_ranges
+from ipyagent.context.removed_content import STEM, left_ranges
 from ipyagent.escape import cut
 from ipyagent.journal.events import Block, Event, LayerDecision, TurnCollapsed
 from ipyagent.journal.protocols import LayerContext, Moment

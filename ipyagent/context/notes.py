@@ -12,10 +12,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ipyagent.context.archive import left_ranges
 from ipyagent.context.boundary import Range, newest_picture, room_to_say, said_in
 from ipyagent.context.notes_file import NOTES, STANDS, Notes, NotesToolPolicy, read_notes
 from ipyagent.context.reminders import is_context, told_in, without_told
+from ipyagent.context.removed_content import left_ranges
 from ipyagent.context.store_results import text_of
 from ipyagent.context.thresholds import LOW_SHARE, near_threshold, notes_limit
 from ipyagent.errors import AgentError

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.context.archive import left_ranges
 from ipyagent.context.boundary import boundary, request_blocks_of, said_in, too_large, whole_turns
+from ipyagent.context.removed_content import left_ranges
 from ipyagent.context.summarize import LITTLE, directive
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.blocks import text_block

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.context.archive import left_ranges, main_argument
 from ipyagent.context.boundary import (
     SHOWN,
     Range,
@@ -28,10 +27,11 @@ from ipyagent.context.boundary import (
     whole_turns,
 )
 from ipyagent.context.notes import noted, notes_before, notes_beside
+from ipyagent.context.removed_content import left_ranges, main_argument
 from ipyagent.errors import CompactionFailed, CompactionTooLong, ImageRefused, PromptTooLong, TooLarge
 from ipyagent.journal.blocks import CACHE_SECONDS, PICTURES, THINKING, text_block
-from ipyagent.journal.body import ToolResultRef
 from ipyagent.journal.events import Block, Event, LayerDecision
+from ipyagent.journal.message_list import ToolResultRef
 from ipyagent.journal.protocols import Forked, ForkOrder, LayerContext, Moment
 from ipyagent.journal.tokens import estimate_block, estimate_blocks, estimate_text
 

@@ -35,7 +35,7 @@ from ipyagent.fleet.mapping import agent_map
 from ipyagent.fleet.task import MapTask, Outcome, keep, run_task, too_late
 from ipyagent.journal.events import UsageReported
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.model.connect import LOCAL, LocalServer
+from ipyagent.model.client_pool import LOCAL, LocalServer
 from ipyagent.nofollow import private_folder, reading, write_atomically
 from ipyagent.project import Project, user_folder
 

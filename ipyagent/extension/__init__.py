@@ -112,8 +112,8 @@ _AHEAD = (
     "httpcore2", "anyio._backends._asyncio", "opentelemetry.propagate", "markdown_it", "ipyagent.ui.static",
     "ipyagent.extension.commands", "ipyagent.extension.context_report", "ipyagent.extension.surfaces",
     "ipyagent.extension.work_cells", "ipyagent.parts.memory.browsing", "ipyagent.ui.panel:panel_class",
-    "ipyagent.kernel.previews:families", "ipyagent.loop.layers:known_layers", "ipyagent.model.client:certificates",
-    "ipyagent.assembly.head:render_own",
+    "ipyagent.kernel.previews:families", "ipyagent.loop.context_engine:known_layers",
+    "ipyagent.model.client:certificates", "ipyagent.assembly.system_prompt:render_own",
 )  # fmt: skip
 """What the first request needs, the longest first: modules, and functions of them whose value is kept there."""
 _TURN = 1.0

@@ -398,7 +398,7 @@ def fix_request(extension: Extension, rest: str) -> str:
 def run_steps(extension: Extension, line: str) -> str | None:
     """Show the step with its buttons; "" then. None when the line asks for something else, or nobody could press
     them. Raises as `Agent.compact`."""
-    from ipyagent.assembly.compacting import parse_compact
+    from ipyagent.assembly.compaction import parse_compact
     from ipyagent.extension.context_report import StepPanel
     from ipyagent.extension.work_cells import buttons_of
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ipyagent.assembly.sessions import empty_line
-from ipyagent.assembly.stepping import (
+from ipyagent.assembly.compaction_preview import (
     NOTHING,
     LayerStep,
     LayerStepResult,
@@ -24,6 +23,7 @@ from ipyagent.assembly.stepping import (
     rows,
     step_text,
 )
+from ipyagent.assembly.sessions import empty_line
 from ipyagent.context.notes_file import NOTES
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.escape import escape, plain
@@ -45,8 +45,8 @@ from ipyagent.version import __version__
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
-    from ipyagent.loop.history import Savings, SessionState
     from ipyagent.loop.session import Session
+    from ipyagent.loop.session_state import Savings, SessionState
 
 
 # ---- A session as a document: every request with what came of it. Text is escaped as in the notebook.

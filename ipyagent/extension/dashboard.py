@@ -37,9 +37,9 @@ from ipyagent.journal.events import Event, TurnEnded
 from ipyagent.loop.session import Session
 from ipyagent.parts import Rows
 from ipyagent.parts.memory.browser import list_lines, when
-from ipyagent.ui import look
-from ipyagent.ui.look import script
+from ipyagent.ui import theme
 from ipyagent.ui.meter import dollars, duration, thousands
+from ipyagent.ui.theme import script
 from ipyagent.ui.timeline import bar_words, newest, static_timeline
 
 TICK = 0.25
@@ -84,8 +84,8 @@ def _board_class() -> Any:
             childrenTab="children_part", sessionsTab="sessions_part", timelinePart="timeline",
             memoryPart="memory_browser",
         )  # fmt: skip
-        _css = look.sheet("timeline") + look.HERE.joinpath("memory_browser.css").read_text("utf-8") + (
-            look.HERE / "board.css"
+        _css = theme.sheet("timeline") + theme.HERE.joinpath("memory_browser.css").read_text("utf-8") + (
+            theme.HERE / "board.css"
         ).read_text("utf-8")
         state = traitlets.Dict().tag(sync=True)
 
@@ -463,7 +463,7 @@ def _html(board: Dashboard, name: str, table: Rows, opened: bool) -> str:
         names = "".join(f'<th style="{_CELL}">{escape(each)}</th>' for each in columns)
         cells = ("".join(_cell(cell, first=not at) for at, cell in enumerate(row)) for row in rows)
         lines = "".join(f"<tr>{row}</tr>" for row in cells)
-        body = f'<table style="{look.TABLE}"><tr>{names}</tr>{lines}</table>'
+        body = f'<table style="{theme.TABLE}"><tr>{names}</tr>{lines}</table>'
     else:
         body = ""
     more = f"<p><em>{count - len(rows):,} more</em></p>" if count > len(rows) else ""
@@ -476,7 +476,7 @@ def _html(board: Dashboard, name: str, table: Rows, opened: bool) -> str:
 
 def _cell(text: str, *, first: bool) -> str:
     whole = len(text) <= (NAME_CHARS if first else SHORT_CHARS)
-    return f'<td style="{_CELL};{look.NAME if whole else "overflow-wrap:anywhere"}">{escape(text)}</td>'
+    return f'<td style="{_CELL};{theme.NAME if whole else "overflow-wrap:anywhere"}">{escape(text)}</td>'
 
 
 def _counted(count: int, what: str) -> str:

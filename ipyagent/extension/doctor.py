@@ -351,7 +351,7 @@ USUAL = "https://api.anthropic.com"
 def connection(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     """Whether there are credentials, and whether somebody listens where requests go."""
     from ipyagent.model.client import AnthropicModel, has_credentials
-    from ipyagent.model.connect import LOCAL, PRACTICE
+    from ipyagent.model.client_pool import LOCAL, PRACTICE
 
     if agent.model == PRACTICE:
         yield DoctorFinding("ok", "connection", "the practice server of this process: rule-based, no language model")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ipyagent.agent import Agent
-from ipyagent.assembly import compacting, settings
+from ipyagent.assembly import compaction, settings
 from ipyagent.config import IPyAgent, setting_names
 from ipyagent.extension import USAGE
 from ipyagent.extension import commands as agent
@@ -92,7 +92,7 @@ def _lines() -> list[str]:
         "## `%context` and `%compact`",
         "",
         f"- `{context.USAGE}`",
-        f"- `{compacting.USAGE}`: N, A and B are turns, counted from 1",
+        f"- `{compaction.USAGE}`: N, A and B are turns, counted from 1",
         "",
     ]
 

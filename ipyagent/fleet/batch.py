@@ -51,7 +51,7 @@ from ipyagent.model.batches import (
     cost,
     size_of,
 )
-from ipyagent.model.connect import Connections
+from ipyagent.model.client_pool import Connections
 from ipyagent.model.prices import at_most, cost_of
 from ipyagent.model.wire import CUTTING
 from ipyagent.nofollow import checked, names, reading, remove, write_atomically

@@ -21,7 +21,7 @@ import msgspec
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, UsageError
-from ipyagent.fleet.crew import TaskScheduler
+from ipyagent.fleet.scheduler import TaskScheduler
 from ipyagent.fleet.task import MapTask, Outcome, here, kept, most_of, sealing
 from ipyagent.journal.events import Mode
 from ipyagent.kernel.dispatcher import interruption

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, assert_never
 
 from ipyagent.journal.blocks import flatten, marked, request_blocks, text_block
-from ipyagent.journal.body import ServerClearedState, ToolResultRef
-from ipyagent.journal.conversation import MessageLog
 from ipyagent.journal.events import (
     AssistantMessage,
     Block,
@@ -62,6 +60,8 @@ from ipyagent.journal.events import (
     UsageReported,
     UserMessage,
 )
+from ipyagent.journal.message_list import ServerClearedState, ToolResultRef
+from ipyagent.journal.message_log import MessageLog
 from ipyagent.journal.tokens import Calibration, Count, SuffixTokens
 
 

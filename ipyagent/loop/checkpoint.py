@@ -27,8 +27,8 @@ from ipyagent.errors import AgentError
 from ipyagent.journal.events import Event, ModelChosen, Streamed, ThinkingDropped
 from ipyagent.journal.journal import TRANSCRIPT, Problem, Start
 from ipyagent.journal.view import ContextView
-from ipyagent.loop.cache_watch import CacheWatch
-from ipyagent.loop.history import Folded, SessionState
+from ipyagent.loop.cache_monitor import CacheWatch
+from ipyagent.loop.session_state import Folded, SessionState
 from ipyagent.nofollow import names, opened, reading, remove, spot
 from ipyagent.project import user_folder
 from ipyagent.trust import is_signed, signature

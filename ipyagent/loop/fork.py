@@ -22,7 +22,7 @@ from ipyagent.journal.blocks import CACHE_SECONDS, mark_for, text_block
 from ipyagent.journal.events import Block, ForkEnded, Usage
 from ipyagent.journal.protocols import REPLY, Forked, ForkOrder, Model, ModelReply, Request, RetryWait, Workspace
 from ipyagent.journal.tokens import estimate_blocks
-from ipyagent.loop.ask import RequestMeter
+from ipyagent.loop.model_call import RequestMeter
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import at_most, cost_of

@@ -25,8 +25,8 @@ from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import MessageOrder, ToolOutput
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.locks import Lock
-from ipyagent.loop.history import MailState
 from ipyagent.loop.session import Session
+from ipyagent.loop.session_state import MailState
 from ipyagent.nofollow import checked, opened, spot
 from ipyagent.tools.answers import plain, text_output
 

@@ -15,7 +15,6 @@ import msgspec
 from ipyagent.context.clear_results import CLEAR_THINKING, clearing_edits, server_asked
 from ipyagent.context.server_compaction import compaction_edit
 from ipyagent.errors import JournalError, ModelError
-from ipyagent.journal.conversation import CUT_MARK
 from ipyagent.journal.events import (
     AssistantMessage,
     Compacted,
@@ -30,6 +29,7 @@ from ipyagent.journal.events import (
     TurnEnded,
 )
 from ipyagent.journal.journal import Journal, Problem, Start, clean
+from ipyagent.journal.message_log import CUT_MARK
 from ipyagent.journal.open_calls import CUT_OFF, NOT_RUN
 from ipyagent.journal.protocols import (
     Model,
@@ -46,11 +46,11 @@ from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.journal.view import ContextView
 from ipyagent.kernel.interrupts import held_sigint
 from ipyagent.loop.background import Background
-from ipyagent.loop.cache_watch import CacheWatch
+from ipyagent.loop.cache_monitor import CacheWatch
 from ipyagent.loop.checkpoint import Checkpoint, Moved, Replayed
-from ipyagent.loop.history import F, Folded, SessionState
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.redacting import entering
+from ipyagent.loop.session_state import F, Folded, SessionState
 from ipyagent.model.endpoint import own_keys
 from ipyagent.model.prices import rates_of
 from ipyagent.redaction import Redactor

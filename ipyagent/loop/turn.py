@@ -16,11 +16,11 @@ from ipyagent.errors import AgentError, JournalError
 from ipyagent.journal.events import STOPPED, Ending, SystemReminder, TurnEnded, UserMessage
 from ipyagent.journal.protocols import Workspace
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.loop.ask import write_report
 from ipyagent.loop.budget import Budget, dear_turn
-from ipyagent.loop.calls import Missteps, is_empty, run_calls
-from ipyagent.loop.layers import Engine, ask_or_compact, compact_as_wished, wanted_compaction
+from ipyagent.loop.context_engine import Engine, ask_or_compact, compact_as_wished, wanted_compaction
+from ipyagent.loop.model_call import write_report
 from ipyagent.loop.session import Session
+from ipyagent.loop.tool_calls import Missteps, is_empty, run_calls
 from ipyagent.model.wire import CUTTING
 
 EMPTY_REPLY = "Your last reply was empty. Say in a sentence what the results show, or what you need."

@@ -19,6 +19,17 @@ import msgspec
 
 from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, PromptTooLong, SettingError, Unreachable
 from ipyagent.journal.protocols import ModelEvent, ModelInfo, ModelReply, Request, RetryWait
+from ipyagent.model.api_errors import (
+    ApiErrorInfo,
+    asked_wait,
+    back_off,
+    failure,
+    is_lasting,
+    is_transient,
+    reason_of,
+    told_within,
+    words_of,
+)
 from ipyagent.model.capabilities import (
     LONG_BETA,
     WHOLE_THINKING,
@@ -38,17 +49,6 @@ from ipyagent.model.endpoint import (
     is_loopback,
     keyring_key,
     unusable_variable,
-)
-from ipyagent.model.failures import (
-    ApiErrorInfo,
-    asked_wait,
-    back_off,
-    failure,
-    is_lasting,
-    is_transient,
-    reason_of,
-    told_within,
-    words_of,
 )
 from ipyagent.model.models_api import ModelsApi
 from ipyagent.model.wire import StreamParser, body_of, events_of, has_marks

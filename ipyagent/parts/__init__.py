@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from ipyagent.kernel.cell_marks import CellMarks
     from ipyagent.kernel.dispatcher import MainThreadExecutor
     from ipyagent.kernel.workspace import KernelWorkspace
-    from ipyagent.loop.history import Folded
     from ipyagent.loop.session import Session
+    from ipyagent.loop.session_state import Folded
     from ipyagent.model.client import AnthropicModel
-    from ipyagent.model.connect import Connections
+    from ipyagent.model.client_pool import Connections
     from ipyagent.model.endpoint import Endpoint
 
 GROUP = "ipyagent.parts"

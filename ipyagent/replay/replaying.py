@@ -24,10 +24,10 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.assembly.head import render
+from ipyagent.assembly.post_compaction import restored
 from ipyagent.assembly.requests import NullSurface, Options
-from ipyagent.assembly.restoring import restored
 from ipyagent.assembly.settings import endpoint_of, limit_of, limits_of, state_of
+from ipyagent.assembly.system_prompt import render
 from ipyagent.config import IPyAgent
 from ipyagent.context.summarize import PURPOSE
 from ipyagent.context.thresholds import check_fixed_part
@@ -54,7 +54,7 @@ from ipyagent.journal.events import (
 from ipyagent.journal.protocols import Model, ModelEvent, ModelInfo, Request
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.journal.view import ContextView
-from ipyagent.loop.layers import Engine, known_layers
+from ipyagent.loop.context_engine import Engine, known_layers
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import Event, LayerFailed, MemorySaved
 from ipyagent.ui.items import SavedItem
-from ipyagent.ui.look import MemoryAction
 from ipyagent.ui.memory_chips import actions_of
+from ipyagent.ui.theme import MemoryAction
 from ipyagent.ui.transcript import fold
 
 # ---- Buttons in static output that work while their kernel lives. Static HTML cannot ring in a kernel. One widget

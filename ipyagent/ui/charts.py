@@ -15,7 +15,7 @@ from ipyagent.escape import line, plain
 from ipyagent.journal.events import Usage
 from ipyagent.journal.protocols import Rates, WindowState
 from ipyagent.reports.timeline import SOURCES, Bar, Mark
-from ipyagent.ui import look
+from ipyagent.ui import theme
 from ipyagent.ui.meter import dollars, thousands
 from ipyagent.ui.timeline import LETTERS, turn_lines
 
@@ -124,7 +124,7 @@ def context_chart(sources: Mapping[str, int], window: WindowState, title: str = 
     for name, tokens in shown:
         drawing.text(190, drawing.y, name, anchor="end")
         width = 390 * tokens / largest
-        drawing.box(200, drawing.y - 11, max(width, 1), 13, look.source_colour(name), title=f"{name}: {tokens:,}")
+        drawing.box(200, drawing.y - 11, max(width, 1), 13, theme.source_colour(name), title=f"{name}: {tokens:,}")
         drawing.text(208 + max(width, 1), drawing.y, f"{tokens:,} · {100 * tokens / (total or 1):.0f} %", kind="dim")
         drawing.y += 20
     drawing.y -= 6
@@ -139,7 +139,7 @@ def _strip(drawing: _Drawing, sources: Mapping[str, int], window: WindowState) -
     x = float(LEFT)
     for name, tokens in _present(sources):
         width = wide * tokens / window.window
-        drawing.box(x, top, min(width, RIGHT - x), 16, look.source_colour(name), title=f"{name}: {tokens:,} tokens")
+        drawing.box(x, top, min(width, RIGHT - x), 16, theme.source_colour(name), title=f"{name}: {tokens:,} tokens")
         x = min(x + width, RIGHT)
     marks = {"warning": window.warning_mark, "auto-compact": window.auto_mark, "hard limit": window.block_mark}
     for name, mark in marks.items():
@@ -166,7 +166,7 @@ def compare_chart(title: str, before: Mapping[str, int], after: Mapping[str, int
     largest = max([*before.values(), *after.values(), 1])
     rows = []
     for name in names:
-        one, other, color = before.get(name, 0), after.get(name, 0), look.source_colour(name)
+        one, other, color = before.get(name, 0), after.get(name, 0), theme.source_colour(name)
         changed = abs(one - other) > SAME * max(one, other)
         other = other if changed else one
         drawing.text(190, drawing.y + 4, name, anchor="end", weight=600 if changed else 400)
@@ -215,17 +215,17 @@ def window_chart(bars: Sequence[Bar], marks: Sequence[Mark], window: WindowState
         for name, tokens in _present(bar.sources):
             part = height * bar.tokens / top_value * tokens / total
             y -= part
-            drawing.box(x, y, wide, part, look.source_colour(name), title=f"turn {bar.number}, {name}: {tokens:,}")
+            drawing.box(x, y, wide, part, theme.source_colour(name), title=f"turn {bar.number}, {name}: {tokens:,}")
         if len(shown) <= 30 or bar.number % 5 == 0:
             drawing.text(x + wide / 2, base + 15, str(bar.number), kind="dim", size=10, anchor="middle")
         kinds = list(dict.fromkeys(each.kind for each in marks if each.turn == bar.number and each.kind in LETTERS))
         for nth, kind in enumerate(kinds[:4]):
             used[kind] = LETTERS[kind]
             drawing.text(x + wide / 2, y - 6 - 13 * nth, LETTERS[kind], anchor="middle", weight=700,
-                         color=look.layer_colour(kind) or "#6b7786")  # fmt: skip
+                         color=theme.layer_colour(kind) or "#6b7786")  # fmt: skip
     drawing.y = base + 40
     present = [name for name in SOURCES if any(bar.sources.get(name) for bar in shown)]
-    drawing.legend((name, look.source_colour(name)) for name in present)
+    drawing.legend((name, theme.source_colour(name)) for name in present)
     if used:
         drawing.y += 8
         letters = " · ".join(f"{letter} {kind}" for kind, letter in used.items())

@@ -26,8 +26,8 @@ from ipyagent.journal.events import (
     StepState,
 )
 from ipyagent.ui.items import MessageItem, PlanItem, SourcesItem, SubagentItem, ToolItem, ToolState
-from ipyagent.ui.look import Theme
 from ipyagent.ui.meter import dollars, duration
+from ipyagent.ui.theme import Theme
 
 # ---- What a tool call says about itself: the argument worth a line, and its input as source text.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ipyagent.escape import escape, line
 from ipyagent.journal.events import MemoryDismissed, MemorySaved, Recalled
 from ipyagent.ui.items import Item, MemoriesItem, SavedItem
-from ipyagent.ui.look import MemoryAction, Theme
+from ipyagent.ui.theme import MemoryAction, Theme
 
 
 def saved_line(saved: MemorySaved) -> str:

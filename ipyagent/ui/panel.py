@@ -19,12 +19,12 @@ from typing import Any, TypeAlias
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
 from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
 from ipyagent.journal.recorded import Recording, recording_of
-from ipyagent.ui import look
+from ipyagent.ui import theme
 from ipyagent.ui.buttons import AsCells, ButtonBridge, UndoActions, UndoController
 from ipyagent.ui.items import QuestionItem, ReadLine, ask_on_a_line, call_key
-from ipyagent.ui.look import script
 from ipyagent.ui.segments import DeltaBuffer
 from ipyagent.ui.static import static_sections
+from ipyagent.ui.theme import script
 from ipyagent.ui.transcript import Shown, TurnTranscript
 
 TICK = 0.04
@@ -58,7 +58,7 @@ def panel_class() -> Any:
 
     class AgentPanel(anywidget.AnyWidget):
         _esm = script("panel", dom="dom")
-        _css = look.sheet("panel")
+        _css = theme.sheet("panel")
         snapshot = traitlets.Any()
 
         def __repr__(self) -> str:  # all that a front-end without widgets shows

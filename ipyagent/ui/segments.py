@@ -37,10 +37,10 @@ from ipyagent.ui.items import (
     heading,
     rule_shown,
 )
-from ipyagent.ui.look import BAD, DIM, GOOD, LINE, PANEL, WARN, Theme
 from ipyagent.ui.markdown import highlight
 from ipyagent.ui.memory_chips import recalled_html, saved_html
 from ipyagent.ui.meter import dollars, duration, meter, percent, thousands
+from ipyagent.ui.theme import BAD, DIM, GOOD, LINE, PANEL, WARN, Theme
 from ipyagent.ui.transcript import TurnTranscript
 
 # ---- One item as HTML, the same for the live panel and for the static mirror. Meaning is in the tags (details,

@@ -40,10 +40,10 @@ from ipyagent.ui.items import (
     ToolItem,
     heading,
 )
-from ipyagent.ui.look import MemoryAction, Theme
 from ipyagent.ui.memory_chips import recalled_lines, saved_text
 from ipyagent.ui.meter import dollars, duration, meter
 from ipyagent.ui.segments import cut, item_html, printed
+from ipyagent.ui.theme import MemoryAction, Theme
 from ipyagent.ui.transcript import TurnTranscript
 
 BUNDLE_CHARS = 1_000_000

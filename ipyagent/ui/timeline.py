@@ -14,7 +14,7 @@ from ipyagent.escape import escape, line, plain
 from ipyagent.journal.events import Event
 from ipyagent.journal.protocols import WindowState
 from ipyagent.reports.timeline import SOURCES, Bar, Mark, Row, Timeline, around
-from ipyagent.ui import look
+from ipyagent.ui import theme
 from ipyagent.ui.meter import dollars, percent, thousands
 
 LETTERS = {
@@ -44,7 +44,7 @@ def panel_state(shown: Timeline, window: WindowState | None) -> dict[str, Any]:
     """What the page begins with: plain figures, nothing that is markup. Words it asks for."""
     return {
         "sources": [[name, color] for name, color in _colours()],
-        "kinds": {kind: [letter, look.layer_colour(kind)] for kind, letter in LETTERS.items()},
+        "kinds": {kind: [letter, theme.layer_colour(kind)] for kind, letter in LETTERS.items()},
         **grown(shown),
         **marks_at(window),
     }
@@ -52,7 +52,7 @@ def panel_state(shown: Timeline, window: WindowState | None) -> dict[str, Any]:
 
 def _colours() -> list[tuple[str, str]]:
     """Each source with its colour."""
-    return [(name, look.source_colour(name)) for name in SOURCES]
+    return [(name, theme.source_colour(name)) for name in SOURCES]
 
 
 def bar_words(bar: Bar) -> str:
@@ -137,7 +137,7 @@ def _html(shown: Timeline, window: WindowState | None) -> str:
     return (
         '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
         f"<p><strong>Context timeline</strong> · {len(shown.bars)} turns{of}</p><p><small>{legend}</small></p>"
-        f'<table style="{look.TABLE}">{"".join(rows)}</table>{marks}</div>'
+        f'<table style="{theme.TABLE}">{"".join(rows)}</table>{marks}</div>'
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ipyagent.assembly.head import render
 from ipyagent.assembly.session_setup import DISPENSABLE, SHARE, fitted
+from ipyagent.assembly.system_prompt import render
 from ipyagent.tools.catalogue import CALL, SEARCH, builtin_tools
 
 NEEDED = {"python", "read_file", "edit_file", "shell"}

@@ -14,7 +14,7 @@ from compact_room import CompactRoom, compact_room
 from rooms import plain, room
 
 from ipyagent import tool as user_tool
-from ipyagent.assembly.head import render
+from ipyagent.assembly.system_prompt import render
 from ipyagent.journal.events import PlanWritten, SystemPromptFrozen, ToolCalled, ToolReturned
 from ipyagent.journal.tokens import estimate_block
 from ipyagent.practice.replies import text, tool

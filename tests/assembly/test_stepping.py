@@ -11,7 +11,7 @@ import pytest
 from compact_room import CompactRoom, compact_room, words
 
 from ipyagent import Agent
-from ipyagent.assembly.compacting import CompactOptions, parse_compact
+from ipyagent.assembly.compaction import CompactOptions, parse_compact
 from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.events import Compacted, DecisionUndone, ResultsCleared, TurnCollapsed, TurnsRemoved
 from ipyagent.journal.tokens import estimate_text

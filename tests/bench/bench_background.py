@@ -33,7 +33,7 @@ from ipyagent.journal.events import (
     UserMessage,
 )
 from ipyagent.journal.journal import read_events
-from ipyagent.loop.history import IN_FRONT, SessionState, Totals
+from ipyagent.loop.session_state import IN_FRONT, SessionState, Totals
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server.tokens import count_text
 

@@ -108,7 +108,7 @@ def whole_turn(tokens: int) -> tuple[float, float, int]:
     """Median and longest milliseconds of all layers before a request, over the last requests of a real
     session that grows to `tokens` tokens of results, and its messages."""
     from ipyagent import Agent, IPyAgent
-    from ipyagent.loop.layers import Engine
+    from ipyagent.loop.context_engine import Engine
     from ipyagent.practice.replies import text
     from ipyagent.practice.server import PracticeServer
 

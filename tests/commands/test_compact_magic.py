@@ -14,7 +14,7 @@ from compact_room import GOOD, CompactRoom, compact_room, directive_in, plain, w
 from rooms import Room, room
 
 from ipyagent import Agent
-from ipyagent.assembly.compacting import CompactOptions, parse_compact
+from ipyagent.assembly.compaction import CompactOptions, parse_compact
 from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.events import Compacted, DecisionUndone, ForkEnded, LayerFailed, TurnsRemoved
 from ipyagent.practice.replies import Reply, text, tool

@@ -15,7 +15,7 @@ from situations import Talk
 from test_collapse import Talk as Turns
 
 from ipyagent import Agent
-from ipyagent.context.archive import left_ranges, left_results
+from ipyagent.context.removed_content import left_ranges, left_results
 from ipyagent.extension.context_report import saving_lines
 from ipyagent.journal.events import Compacted, ResultsCleared, ResultStored, ToolReturned, TurnsRemoved
 from ipyagent.journal.journal import FOLDER

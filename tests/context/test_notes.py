@@ -27,7 +27,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import ContextView
-from ipyagent.loop.layers import Engine
+from ipyagent.loop.context_engine import Engine
 from ipyagent.practice.replies import Reply, calls, fault, text, tool
 
 SECTIONS = [

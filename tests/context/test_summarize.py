@@ -21,8 +21,8 @@ from ipyagent.context.summarize import rounds_to_drop, stated_gap
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.events import Compacted, ForkEnded, LayerDecision, LayerFailed, ToolReturned
 from ipyagent.journal.tokens import estimate_text
+from ipyagent.loop.context_engine import OFF, Engine
 from ipyagent.loop.hooks import hooks
-from ipyagent.loop.layers import OFF, Engine
 from ipyagent.practice.replies import Fault, Reply, calls, text, tool
 
 WINDOW = 40_000

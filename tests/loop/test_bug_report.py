@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from ipyagent.journal.protocols import Request
-from ipyagent.loop.ask import write_report
+from ipyagent.loop.model_call import write_report
 
 SECRET = "Q7f-not-like-any-known-kind-93"
 ENVIRON = {"MY_SERVICE_TOKEN": SECRET, "HOME_PAGE": "plain words", "SHORT_KEY": "abc"}

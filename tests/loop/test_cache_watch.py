@@ -22,7 +22,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.protocols import Request
 from ipyagent.journal.view import ContextView
-from ipyagent.loop.cache_watch import CacheWatch, first_change
+from ipyagent.loop.cache_monitor import CacheWatch, first_change
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 

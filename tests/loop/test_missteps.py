@@ -7,7 +7,7 @@ import time
 from loop.loop_rig import Rig, result_text
 
 from ipyagent.journal.events import LayerFailed, SystemReminder, ToolCalled
-from ipyagent.loop.calls import MOST_SAME, SAME_FAILURE, is_empty, written_call
+from ipyagent.loop.tool_calls import MOST_SAME, SAME_FAILURE, is_empty, written_call
 from ipyagent.practice.replies import calls, text, tool
 
 NAMES = ("read_file", "python", "plan", "shell")

@@ -26,7 +26,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.journal import read_events
 from ipyagent.journal.protocols import ToolOutput
-from ipyagent.loop.calls import _unknown
+from ipyagent.loop.tool_calls import _unknown
 from ipyagent.practice.replies import (
     Reply,
     calls,

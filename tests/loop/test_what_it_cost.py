@@ -24,7 +24,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.protocols import ForkOrder
 from ipyagent.loop.fork import run_fork
-from ipyagent.loop.history import MOST_TAKEN, SessionState
+from ipyagent.loop.session_state import MOST_TAKEN, SessionState
 from ipyagent.model.prices import cost_of, rates_of
 from ipyagent.practice.replies import Reply, calls, text, tool
 from ipyagent.practice.server import Exchange

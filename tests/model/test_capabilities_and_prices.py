@@ -7,8 +7,8 @@ import pytest
 from ipyagent.errors import PromptTooLong
 from ipyagent.journal.events import Usage
 from ipyagent.journal.protocols import ModelInfo
+from ipyagent.model.api_errors import ApiErrorInfo, failure
 from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve
-from ipyagent.model.failures import ApiErrorInfo, failure
 from ipyagent.model.prices import DEAREST, PriceOverrides, at_most, cost_of, price_of
 
 TOLD = ModelInfo(model="m", window=300_000, max_output=9_000, source="Models API")

@@ -32,7 +32,7 @@ from ipyagent.errors import (
 from ipyagent.journal.protocols import ModelReply, ResponseStarted
 from ipyagent.model.capabilities import Capabilities
 from ipyagent.model.client import AnthropicModel
-from ipyagent.model.connect import Connections
+from ipyagent.model.client_pool import Connections
 from ipyagent.model.endpoint import Endpoint, is_loopback
 from ipyagent.practice.replies import How, cut, fault, stall, text, wrong_usage
 from ipyagent.practice.server import PracticeServer
@@ -127,7 +127,7 @@ def test_a_date_to_wait_for_is_read(server: PracticeServer) -> None:
 
 
 def test_without_a_wish_waits_grow_and_stay_under_eight_seconds() -> None:
-    from ipyagent.model.failures import back_off
+    from ipyagent.model.api_errors import back_off
 
     for attempt, most in ((1, 0.5), (2, 1.0), (3, 2.0), (5, 8.0), (60, 8.0)):
         seconds, remark = back_off(attempt, None, 60.0)

@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 from model_room import KEY, answers, request, said
 
-from ipyagent.model.connect import Connections
+from ipyagent.model.client_pool import Connections
 from ipyagent.model.endpoint import Endpoint
 from ipyagent.practice.server import PracticeServer
 

@@ -25,7 +25,7 @@ from ipyagent.agent import Agent
 from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError, WindowTooSmall
 from ipyagent.journal.events import Streamed, TurnEnded, UsageReported
-from ipyagent.model.connect import LocalServer
+from ipyagent.model.client_pool import LocalServer
 
 
 def _file() -> Path | None:
@@ -150,7 +150,7 @@ def test_a_window_too_small_is_refused_with_numbers(make: Any) -> None:
 STOPPED = """
     import sys, time, urllib.error, urllib.request
     from pathlib import Path
-    from ipyagent.model.connect import LocalServer
+    from ipyagent.model.client_pool import LocalServer
     threads = lambda: len(list(Path("/proc/self/task").iterdir()))
     LocalServer(Path(sys.argv[1]), window=512).stop()  # the library keeps the thread of its log
     before = threads()

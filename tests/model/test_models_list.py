@@ -18,7 +18,7 @@ from ipyagent import Agent, IPyAgent
 from ipyagent.extension.context_report import report, summary
 from ipyagent.extension.doctor import doctor
 from ipyagent.journal.events import UsageReported
-from ipyagent.model.connect import Connections
+from ipyagent.model.client_pool import Connections
 from ipyagent.model.endpoint import Endpoint
 from ipyagent.model.prices import price_of
 

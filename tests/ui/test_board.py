@@ -19,7 +19,7 @@ from ipyagent.extension.stored_sessions import SubagentList
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, SkillLoaded, Usage
 from ipyagent.parts.skills import Skills
 from ipyagent.parts.skills.commands import run_skills
-from ipyagent.ui.look import script
+from ipyagent.ui.theme import script
 
 from .pages import Page
 

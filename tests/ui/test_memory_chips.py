@@ -9,11 +9,11 @@ import pytest
 from ipyagent.journal.events import Event, MemoryDismissed, MemorySaved, MemorySurfaced, Recalled, TurnEnded
 from ipyagent.ui.buttons import ButtonBridge
 from ipyagent.ui.items import MemoriesItem, NoticeItem, SavedItem
-from ipyagent.ui.look import PANEL
 from ipyagent.ui.panel import PanelSurface
 from ipyagent.ui.segments import item_html
 from ipyagent.ui.static import static_bundle, static_sections
 from ipyagent.ui.terminal import TerminalSurface
+from ipyagent.ui.theme import PANEL
 from ipyagent.ui.transcript import fold
 
 from .memories import PLOTS, ROLE, Place, memory, saved, surfaced

@@ -7,10 +7,10 @@ import re
 
 from ipyagent.journal.events import Event, MessageReceived, MessageSent, ToolCalled, ToolReturned
 from ipyagent.ui.items import MessageItem
-from ipyagent.ui.look import PANEL, STATIC
 from ipyagent.ui.segments import item_html
 from ipyagent.ui.static import plain_text, static_bundle
 from ipyagent.ui.terminal import TerminalSurface
+from ipyagent.ui.theme import PANEL, STATIC
 from ipyagent.ui.transcript import fold
 
 BAD = "<script>alert(1)</script>\x1b[31m *x* \u202e"

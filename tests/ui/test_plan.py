@@ -6,10 +6,10 @@ import io
 
 from ipyagent.journal.events import Event, PlanWritten, Step, ToolCalled, TurnEnded
 from ipyagent.ui.items import PlanItem, ToolItem
-from ipyagent.ui.look import PANEL, STATIC
 from ipyagent.ui.segments import DeltaBuffer, item_html
 from ipyagent.ui.static import static_bundle
 from ipyagent.ui.terminal import TerminalSurface
+from ipyagent.ui.theme import PANEL, STATIC
 from ipyagent.ui.transcript import fold
 
 from .turns import returned

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ipyagent.journal.events import Event, Retrying, Streamed, ToolCalled, TurnEnded
 from ipyagent.journal.protocols import TurnStatus
-from ipyagent.ui.look import PANEL
 from ipyagent.ui.segments import DeltaBuffer, item_html
+from ipyagent.ui.theme import PANEL
 from ipyagent.ui.transcript import fold
 
 from .pages import HOSTILE, Page, unseen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipyagent.assembly.stepping import LayerPreview, LayerStep, LayerStepResult
+from ipyagent.assembly.compaction_preview import LayerPreview, LayerStep, LayerStepResult
 from ipyagent.extension.context_report import StepPanel
 from ipyagent.ui.buttons import ButtonBridge
 

@@ -17,9 +17,9 @@ from ipyagent.errors import AgentError
 from ipyagent.escape import escape, line, plain
 from ipyagent.parts.memory.browsing import Browsing, Dreams, MemoryEdit, MemoryFilter, Order, age, provenance
 from ipyagent.parts.memory.store import Memory
-from ipyagent.ui import look, markdown
-from ipyagent.ui.look import script
+from ipyagent.ui import markdown, theme
 from ipyagent.ui.memory_chips import ago, short_name
+from ipyagent.ui.theme import script
 
 # ---- The memories as they stand in a saved notebook and in a terminal: no kernel, no script, bounded in size.
 
@@ -92,7 +92,7 @@ def _markdown(found: list[Memory], missing: list[str]) -> str:
 def _html(browsing: Browsing, found: list[Memory], missing: list[str]) -> str:
     rows = "".join(_entry(browsing, memory, number < TEXTS) for number, memory in enumerate(found[:ROWS]))
     head = "".join(f'<th style="{_CELL}">{name}</th>' for name in ("memory", "type", "scope", "age"))
-    table = f'<table style="{look.TABLE}"><tr>{head}</tr>{rows}</table>' if found else ""
+    table = f'<table style="{theme.TABLE}"><tr>{head}</tr>{rows}</table>' if found else ""
     more = f"<p><em>{len(found) - ROWS:,} older ones are not listed</em></p>" if len(found) > ROWS else ""
     why = "".join(f"<p><em>{escape(each)}</em></p>" for each in missing)
     heading = f"<p><strong>{_heading(found)}</strong></p>" if found or not missing else ""
@@ -104,7 +104,7 @@ def _html(browsing: Browsing, found: list[Memory], missing: list[str]) -> str:
 
 def _entry(browsing: Browsing, memory: Memory, whole: bool) -> str:
     short = short_name(memory.path)
-    whole_name = look.NAME if len(short) <= NAME_CHARS else "overflow-wrap:anywhere"
+    whole_name = theme.NAME if len(short) <= NAME_CHARS else "overflow-wrap:anywhere"
     name = f'<strong style="{whole_name}">{escape(short)}</strong> {escape(line(memory.description, 200))}'
     problems = "".join(f"<div><small>! {escape(line(each, 200))}</small></div>" for each in memory.problems[:5])
     told = provenance(memory)
@@ -113,7 +113,7 @@ def _entry(browsing: Browsing, memory: Memory, whole: bool) -> str:
     if whole and (text := _text(browsing, memory)):
         first = f'<details><summary style="cursor:pointer">{name}</summary>{source}{text}</details>{problems}'
     cells = (first, escape(memory.kind or "-"), escape(memory.scope), ago(age(memory)))
-    styles = ("overflow-wrap:anywhere", *[look.NAME] * 3)
+    styles = ("overflow-wrap:anywhere", *[theme.NAME] * 3)
     shown = (f'<td style="{_CELL};{own}">{cell}</td>' for cell, own in zip(cells, styles, strict=True))
     return f"<tr>{''.join(shown)}</tr>"
 
@@ -156,7 +156,7 @@ def _browser_class() -> Any:
 
     class IpyagentMemories(anywidget.AnyWidget):
         _esm = script("memory_browser", dom="dom")
-        _css = look.sheet("memory_browser")
+        _css = theme.sheet("memory_browser")
         state = traitlets.Dict().tag(sync=True)
 
         def __repr__(self) -> str:  # all that a front-end without widgets shows

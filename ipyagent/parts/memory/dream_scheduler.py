@@ -21,7 +21,7 @@ from ipyagent.journal.events import ForkEnded
 from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.loop.session import Session
 from ipyagent.model.client import AnthropicModel
-from ipyagent.model.connect import PRACTICE
+from ipyagent.model.client_pool import PRACTICE
 from ipyagent.model.prices import at_most
 from ipyagent.parts.memory.dream import Checked, Dream, DreamProgress, Gates
 from ipyagent.parts.memory.dream_workspace import waiting_in

@@ -31,7 +31,7 @@ from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.background import Background
 from ipyagent.loop.fork import ForkReader, Wire, replaced, run_fork
 from ipyagent.loop.session import Session
-from ipyagent.model.connect import Connections
+from ipyagent.model.client_pool import Connections
 from ipyagent.model.prices import CACHE_READ, rates_of
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.extract import (

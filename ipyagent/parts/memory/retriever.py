@@ -21,7 +21,7 @@ from ipyagent.journal.events import LayerFailed, MemorySurfaced, Recalled
 from ipyagent.journal.protocols import Model, Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.session import Session
-from ipyagent.model.connect import Connections
+from ipyagent.model.client_pool import Connections
 from ipyagent.parts.memory.metadata_index import Memory, is_conflicted
 from ipyagent.parts.memory.recall import (
     NamedObject,

@@ -23,7 +23,7 @@ from ipyagent.journal.events import ForkEnded
 from ipyagent.journal.protocols import Model, Request
 from ipyagent.loop.fork import answer_to
 from ipyagent.loop.session import Session
-from ipyagent.model.connect import LOCAL, PRACTICE, Connections
+from ipyagent.model.client_pool import LOCAL, PRACTICE, Connections
 from ipyagent.model.prices import at_most
 from ipyagent.parts.memory import fulltext
 from ipyagent.parts.memory.fulltext import Embedder, FullText

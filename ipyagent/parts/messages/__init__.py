@@ -19,7 +19,6 @@ from ipyagent.errors import AgentError, JournalError, ToolFailure, UsageError
 from ipyagent.journal.events import MessageKind, MessageReceived, MessageSent, SessionStarted
 from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events
 from ipyagent.journal.protocols import MessageOrder, Messages, Tool, ToolOutput, Workspace
-from ipyagent.loop.history import MailState
 from ipyagent.loop.mailbox import (
     ALL,
     PARENT,
@@ -37,6 +36,7 @@ from ipyagent.loop.mailbox import (
     tell_all,
     words,
 )
+from ipyagent.loop.session_state import MailState
 from ipyagent.parts import Command, Host, Part, RunningAgent, Turn
 from ipyagent.project import Project
 from ipyagent.redaction import find_secrets

@@ -15,10 +15,10 @@ from weakref import WeakSet
 
 import msgspec
 
-from ipyagent.assembly.head import render
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.session_setup import fitted
 from ipyagent.assembly.settings import endpoint_of, limits_of, small_model_of, state_of
+from ipyagent.assembly.system_prompt import render
 from ipyagent.errors import AgentError, ToolFailure, UsageError
 from ipyagent.journal.blocks import text_block
 from ipyagent.journal.events import ChildEnded, ChildStarted, Event, FileChanged, ModelChosen, SystemPromptFrozen
@@ -29,7 +29,6 @@ from ipyagent.kernel.dispatcher import MainThreadProxy
 from ipyagent.kernel.scope import IsolatedNamespace, users_namespace
 from ipyagent.kernel.variables import summarize
 from ipyagent.kernel.workspace import KernelWorkspace, Names
-from ipyagent.loop.history import SENDING as SEND
 from ipyagent.loop.mailbox import (
     ALL,
     PARENT,
@@ -43,8 +42,9 @@ from ipyagent.loop.mailbox import (
 )
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Limits, Session
+from ipyagent.loop.session_state import SENDING as SEND
 from ipyagent.loop.watching import CodeWatch
-from ipyagent.model.connect import LOCAL, PRACTICE
+from ipyagent.model.client_pool import LOCAL, PRACTICE
 from ipyagent.parts import Command, Grant, Part, RunningAgent, Section, Turn
 from ipyagent.parts.subagents.pool import NoChildren, SubagentPool
 from ipyagent.parts.subagents.subagent import NAME as HAND_BACK

@@ -35,8 +35,8 @@ from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, clean, read_events
 from ipyagent.journal.protocols import Model, SubagentOrder, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.kernel.scope import IsolatedNamespace
-from ipyagent.loop.ask import write_report
 from ipyagent.loop.mailbox import SHUT_DOWN, MailMessage, post
+from ipyagent.loop.model_call import write_report
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
 from ipyagent.model.prices import at_most

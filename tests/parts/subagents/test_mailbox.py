@@ -34,7 +34,7 @@ import sys, time
 from pathlib import Path
 from ipyagent.loop.mailbox import received
 from ipyagent.loop.mailbox import MailMessage, Mailbox, post
-from ipyagent.loop.history import MailState
+from ipyagent.loop.session_state import MailState
 from ipyagent.loop.session import Session
 from ipyagent.journal.events import MessageSent, SystemReminder
 mine, other, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ipyagent.parts import Part
 
 
-# ---- Our own instructions and the tools as they go out, and what is added to them (see `ipyagent.assembly.head`).
+# ---- Our own instructions and the tools as they go out, and what is added to them (below).
 
 _AS_IT_IS = Redactor(lambda: False)
 

@@ -30,7 +30,7 @@ from ipyagent.journal.events import (
 from ipyagent.journal.protocols import Forked, ForkOrder, Layer, LayerContext, Moment, Rates, WindowState
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.journal.view import ContextView
-from ipyagent.loop.layers import Engine, bound_to, known_layers
+from ipyagent.loop.context_engine import Engine, bound_to, known_layers
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 from ipyagent.reports.timeline import SOURCES, Shares

@@ -19,7 +19,7 @@ from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import ContextView
 from ipyagent.kernel.notebook import Notebook
 from ipyagent.kernel.variables import summarize
-from ipyagent.loop.history import TurnRecord
+from ipyagent.loop.session_state import TurnRecord
 from ipyagent.nofollow import FOLDER
 from ipyagent.tools.changes import MOST_NOTEBOOK
 from ipyagent.tools.notebook_view import full_text

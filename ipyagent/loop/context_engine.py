@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ipyagent.context.archive import left_ranges
+from ipyagent.context.removed_content import left_ranges
 from ipyagent.context.summarize import stated_gap
 from ipyagent.context.thresholds import near_threshold
 from ipyagent.errors import AgentError, BadRequest, JournalError, ModelError, PromptTooLong, TooLarge
@@ -36,11 +36,11 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.protocols import Forked, ForkOrder, Layer, LayerContext, ModelReply, Moment, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
-from ipyagent.loop.ask import ask
-from ipyagent.loop.calls import place_of
 from ipyagent.loop.fork import run_fork
 from ipyagent.loop.hooks import hooks
+from ipyagent.loop.model_call import ask
 from ipyagent.loop.session import Session
+from ipyagent.loop.tool_calls import place_of
 from ipyagent.model.prices import LESSON_MODEL, cost_of
 
 E = TypeVar("E", bound=Event)

@@ -18,7 +18,6 @@ from ipyagent.journal.blocks import (
     stopped,
     text_block,
 )
-from ipyagent.journal.body import GO_ON, MessageList, ServerClearedState, ToolResultRef
 from ipyagent.journal.events import (
     AssistantMessage,
     Block,
@@ -29,6 +28,7 @@ from ipyagent.journal.events import (
     ToolReturned,
     UsageReported,
 )
+from ipyagent.journal.message_list import GO_ON, MessageList, ServerClearedState, ToolResultRef
 from ipyagent.journal.open_calls import NO_OUTPUT, OpenCalls
 from ipyagent.journal.tokens import (
     BlockTokenCache,

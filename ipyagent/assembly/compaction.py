@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ipyagent.assembly.compaction_preview import (
+    LayerStepResult,
+    call_price,
+    look,
+    paid_words,
+    step_text,
+    stepped,
+    usage_of,
+)
 from ipyagent.assembly.requests import NullSurface, Options
 from ipyagent.assembly.settings import endpoint_of, model_of
-from ipyagent.assembly.stepping import LayerStepResult, call_price, look, paid_words, step_text, stepped, usage_of
-from ipyagent.context.archive import left_ranges
 from ipyagent.context.boundary import Range, whole_turns
+from ipyagent.context.removed_content import left_ranges
 from ipyagent.context.summarize import PURPOSE, TOO_LITTLE
 from ipyagent.context.thresholds import paid_back_words
 from ipyagent.errors import AgentError, CompactionFailed, UsageError
@@ -34,7 +42,7 @@ from ipyagent.journal.events import (
     TurnsRemoved,
 )
 from ipyagent.journal.protocols import ForkOrder
-from ipyagent.loop.layers import Engine
+from ipyagent.loop.context_engine import Engine
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 
@@ -43,7 +51,7 @@ if TYPE_CHECKING:
     from ipyagent.assembly.sessions import Sessions
     from ipyagent.journal.protocols import Tool, WindowState
     from ipyagent.kernel.dispatcher import MainThreadExecutor
-    from ipyagent.model.connect import Connections
+    from ipyagent.model.client_pool import Connections
 
 
 # ---- The line of `%compact` and what it asks for.

@@ -17,9 +17,9 @@ import msgspec
 
 from ipyagent.escape import cut
 from ipyagent.journal.blocks import CALL, PICTURES, THINKING, in_words, is_result, places
-from ipyagent.journal.body import ToolResultRef
 from ipyagent.journal.events import Block
 from ipyagent.journal.journal import FOLDER
+from ipyagent.journal.message_list import ToolResultRef
 from ipyagent.journal.view import ContextView
 from ipyagent.nofollow import write_atomically
 

@@ -94,7 +94,7 @@ class Agent:
         """Whose turn did not end with its Stop."""
         self._thread = AgentLoop(report=self.report)
         makers = known_parts(self.settings.without, self.notices.append).values() if parts is None else parts
-        self.bench = SessionSetup(
+        self.setup = SessionSetup(
             self.shell,
             self.settings,
             self.project,
@@ -105,8 +105,8 @@ class Agent:
             runs=runs,
             agent=self,
         )
-        self.connections, self.toolbox = self.bench.connections, self.bench.toolbox
-        self.marks = self.bench.marks
+        self.connections, self.tool_registry = self.setup.connections, self.setup.tool_registry
+        self.marks = self.setup.marks
         """Which cells are hidden from the agent, which pinned."""
         self.marks.notebook = notebook
         self.sessions = Sessions(
@@ -118,10 +118,10 @@ class Agent:
             folded=self.parts.states,
         )
         self.sessions.notebook = notebook
-        self._work = TurnRunner(self.bench, self.notices.append)
-        self._observer = self.bench.observer
+        self._work = TurnRunner(self.setup, self.notices.append)
+        self._observer = self.setup.observer
         self.compaction = CompactCommand(
-            self.bench, self.sessions, self.connections, self.occupied, self.tools_now, self.state_of
+            self.setup, self.sessions, self.connections, self.occupied, self.tools_now, self.state_of
         )
         """What `%compact` does."""
         self._trusted_here = False
@@ -138,7 +138,7 @@ class Agent:
     @property
     def parts(self) -> Parts:
         """What the agent can do, each a part that can be left out."""
-        return self.bench.parts
+        return self.setup.parts
 
     def part(self, kind: type[P]) -> P:
         """The part of a class. Raises UsageError for one that was left out."""
@@ -154,7 +154,7 @@ class Agent:
     @property
     def permissions(self) -> Permissions:
         """Modes and rules; the project's rules live in the user's directory."""
-        return self.bench.permissions
+        return self.setup.permissions
 
     def endpoint(self) -> Endpoint:
         """Where the settings send requests."""
@@ -184,7 +184,7 @@ class Agent:
             self.notices += part.trusted_now()
         self.sessions.told_trust, self._trusted_here = off, not off
         if self.session is not None:
-            self.bench.head.renew(self.session, "the project is no longer trusted" if off else TRUSTED)
+            self.setup.system_prompt.renew(self.session, "the project is no longer trusted" if off else TRUSTED)
 
     def _tell_trust(self) -> None:
         """Once: that nothing of the project was loaded, and what to do; of a trusted one, which words for notes are
@@ -205,7 +205,7 @@ class Agent:
         self._end_work()
         session = self.sessions.resume(name)
         if self._trusted_here:
-            self.bench.head.renew(session, TRUSTED)
+            self.setup.system_prompt.renew(session, TRUSTED)
         return session
 
     def fork(self, name: str = "") -> Session:
@@ -273,7 +273,7 @@ class Agent:
         notebook = self.sessions.notebook
         told = None if options.fresh else standing(session.view.messages)
         seen = self._observer.look(self.project.relative(notebook) if notebook is not None else "", told)
-        tools = self.toolbox.now(None if options.fresh else session)
+        tools = self.tool_registry.now(None if options.fresh else session)
         taken: dict[str, Any] = {}
         request = ""
         for part in self.parts:
@@ -390,7 +390,7 @@ class Agent:
         self.check_free()
         session = self.sessions.ensure(cell)
         self.marks.notebook = self.sessions.notebook
-        replay = CellReplay(self.bench, session, recording, options)
+        replay = CellReplay(self.setup, session, recording, options)
         return PreparedTurn(self.occupied, surface, lambda main: replay.run(main, surface))
 
     @contextmanager
@@ -470,25 +470,25 @@ class Agent:
 
     async def connect_now(self, session: Session, model: AnthropicModel) -> None:
         """Give the session what it works with, outside a turn of the conversation."""
-        await self.bench.connect(session, model, self.tools_now(), Options())
+        await self.setup.connect(session, model, self.tools_now(), Options())
 
     async def connect(
         self, session: Session, model: AnthropicModel, tools: dict[str, Tool], options: Options
     ) -> None:
         """Give the session what it works with, see `SessionSetup.connect`."""
-        await self.bench.connect(session, model, tools, options)
+        await self.setup.connect(session, model, tools, options)
 
     def workspace(self, session: Session, main: MainThreadExecutor) -> KernelWorkspace:
         """What tools of the session may touch, see `SessionSetup.workspace`."""
-        return self.bench.workspace(session, main)
+        return self.setup.workspace(session, main)
 
     def note_spent(self, dollars: float) -> None:
         """Add to what was spent today."""
-        self.bench.note_spent(dollars)
+        self.setup.note_spent(dollars)
 
     def tools_now(self) -> dict[str, Tool]:
         """The tools that the model has, see `ToolRegistry.now`."""
-        return self.toolbox.now(self.session)
+        return self.tool_registry.now(self.session)
 
     # ------------------------------------------------------------------ what is so now
 

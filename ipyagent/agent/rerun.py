@@ -53,8 +53,8 @@ MOST_TOLD = 8
 class CellReplay:
     """One recording on its way through the kernel. `session` is told in one event what came of it."""
 
-    def __init__(self, bench: SessionSetup, session: Session, recording: Recording, options: Options) -> None:
-        self._bench, self._session, self._recording, self._options = bench, session, recording, options
+    def __init__(self, setup: SessionSetup, session: Session, recording: Recording, options: Options) -> None:
+        self._setup, self._session, self._recording, self._options = setup, session, recording, options
         self._called = {event.call: event for event in recording.events if isinstance(event, ToolCalled)}
         self._returned = {event.call: event for event in recording.events if isinstance(event, ToolReturned)}
         self._handles = {
@@ -107,12 +107,12 @@ class CellReplay:
 
     def _begin(self, own: Session, main: MainThreadExecutor) -> KernelWorkspace:
         """A throw-away session in which the calls are made as they are in a turn: permissions, hooks, secrets."""
-        settings, mode = self._bench.settings, self._options.mode
+        settings, mode = self._setup.settings, self._options.mode
         model = next((e.model for e in self._recording.events if isinstance(e, AssistantMessage) and e.model), "")
         info = ModelInfo(model=model, window=self._session.info.window, max_output=0)
-        allowed = self._bench.permissions if mode is None else self._bench.permissions.with_mode(mode)
-        own.redact = self._bench.redactor
-        known = self._bench.toolbox.now(None)
+        allowed = self._setup.permissions if mode is None else self._setup.permissions.with_mode(mode)
+        own.redact = self._setup.redactor
+        known = self._setup.tool_registry.now(None)
         own.connect(
             None,
             info,
@@ -127,8 +127,8 @@ class CellReplay:
         own.heard.append(self._heard)
         asked = self._recording.request
         own.record(msgspec.structs.replace(asked, blocks=({"type": "text", "text": asked.text},)))
-        workspace = self._bench.workspace(own, main)
-        self._bench.keep_objects(self._session, workspace)
+        workspace = self._setup.workspace(own, main)
+        self._setup.keep_objects(self._session, workspace)
 
         def record(event: Event) -> Event:
             if isinstance(event, FileChanged):  # so that undo knows it, and whose it is
@@ -150,7 +150,7 @@ class CellReplay:
     def _hold(self, call: str, value: Any) -> None:
         """The object that code knows by its handle is there again."""
         if call in self._handles:
-            self._bench.hold_again(call, value, self._handles[call])
+            self._setup.hold_again(call, value, self._handles[call])
 
     async def _reply(self, own: Session, said: AssistantMessage, workspace: KernelWorkspace) -> str:
         """What the model said, and its calls in their order; why it cannot go on, "" when it can."""

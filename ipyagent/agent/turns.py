@@ -37,11 +37,11 @@ NOTED = 0.1
 
 
 class TurnRunner:
-    """Turns asked for at one workbench; remembers what the model was told last. `notice` takes lines that
+    """Turns of one `SessionSetup`; remembers what the model was told last. `notice` takes lines that
     the user should see before the next turn."""
 
-    def __init__(self, bench: SessionSetup, notice: Callable[[str], None]) -> None:
-        self.bench = bench
+    def __init__(self, setup: SessionSetup, notice: Callable[[str], None]) -> None:
+        self.setup = setup
         self._notice = notice
         self._told: EnvironmentSnapshot | None = None
         self._mode: Mode | None = None
@@ -49,7 +49,7 @@ class TurnRunner:
         self._greeted: set[str] = set()
 
     def __repr__(self) -> str:
-        return f"<TurnRunner at {self.bench!r}>"
+        return f"<TurnRunner at {self.setup!r}>"
 
     def forget(self) -> None:
         """Another session comes: it was told nothing yet."""
@@ -59,8 +59,8 @@ class TurnRunner:
         self, session: Session, asked: PreparedRequest, main: MainThreadExecutor, model: AnthropicModel
     ) -> TurnResult:
         """The turn itself; what it cost is added to the day's."""
-        workspace, parts = self.bench.workspace(session, main), self.bench.parts
-        settings, aside = self.bench.settings, asked.options.aside
+        workspace, parts = self.setup.workspace(session, main), self.setup.parts
+        settings, aside = self.setup.settings, asked.options.aside
         turn = Turn(
             session, workspace, main, model, text=asked.text, said=asked.said, aside=aside, taken=asked.taken
         )
@@ -72,13 +72,13 @@ class TurnRunner:
                 session.record(_said(asked, plain))
                 ended = await end_turn(session, TurnEnded(status="stopped", message="stopped"))
             else:
-                before = self.bench.spending.today() if settings.max_cost_per_day else 0.0
-                names = self.bench.names
+                before = self.setup.spending.today() if settings.max_cost_per_day else 0.0
+                names = self.setup.names
                 ended = await run_turn(session, said, workspace, variables=lambda: names.types, spent_before=before)
         if ended.status == "stopped" or aside:
             for part in parts:
                 await part.turn_stopped(session)
-        self.bench.note_spent(session.turn_at_most)
+        self.setup.note_spent(session.turn_at_most)
         if not aside and ended.status in ("finished", "limit"):
             for part in parts:
                 part.after_turn(turn)
@@ -94,7 +94,7 @@ class TurnRunner:
     async def _tell_end(self, facts: dict[str, Any]) -> None:
         """Call the user's `stop` hooks, while what the turn cost is noted. A stopped turn waits a moment only, one that
         is stopped now not at all: they go on behind it, each within its own time."""
-        noted = asyncio.ensure_future(asyncio.to_thread(self.bench.spending.written, NOTED))
+        noted = asyncio.ensure_future(asyncio.to_thread(self.setup.spending.written, NOTED))
         calls = asyncio.ensure_future(hooks.call("stop", facts, self._notice))
         self._telling.add(calls)
         calls.add_done_callback(self._telling.discard)
@@ -107,24 +107,24 @@ class TurnRunner:
     async def _behind(self, session: Session, workspace: KernelWorkspace) -> None:
         """What follows a turn in the background: notes, and what is worth remembering with them or after them; shown
         nowhere, for the next turn may be under way. Nothing past the limit of the day: nobody is there to be asked."""
-        most = self.bench.settings.max_cost_per_day
-        if most and self.bench.spending.today() >= most:
+        most = self.setup.settings.max_cost_per_day
+        if most and self.setup.spending.today() >= most:
             return
-        found = [beside for part in self.bench.parts if (beside := await part.beside(session)) is not None]
+        found = [beside for part in self.setup.parts if (beside := await part.beside(session)) is not None]
         engine = Engine(session, workspace, behind=True, beside=found[0] if found else None)
         try:
             await engine.turn_end()
         finally:
             if engine.spent:
-                self.bench.note_spent(engine.spent)
-        for part in self.bench.parts:
+                self.setup.note_spent(engine.spent)
+        for part in self.setup.parts:
             await part.behind(session)
 
     async def _ready(self, turn: Turn, asked: PreparedRequest, around: AsyncExitStack) -> UserMessage:
         """Connect the session and put together what the model gets of the request; `around` is left with the turn."""
         options, session, workspace = asked.options, turn.session, turn.workspace
-        self.bench.keep_objects(session, workspace)
-        await self.bench.connect(session, turn.model, asked.tools, options)
+        self.setup.keep_objects(session, workspace)
+        await self.setup.connect(session, turn.model, asked.tools, options)
         # what a compaction took away has to be told again
         history, told = session.history, None if options.fresh or session.history.forgot else self._told
         blocks = await blocks_of(asked.mentions, workspace)
@@ -136,14 +136,14 @@ class TurnRunner:
             mode=mode if self._mode not in (None, mode) and not options.fresh else None,
         )  # fmt: skip
         told_by_hooks = await self._hooked(session, asked.text)
-        for part in self.bench.parts:
+        for part in self.setup.parts:
             await around.enter_async_context(part.turn(turn))
         more = [*blocks, *([context] if context is not None else []), *told_by_hooks, *turn.blocks]
         blocks = list(without_secrets(more, session.redact))  # the user's own words go as they were typed
         blocks.append({"type": "text", "text": asked.request or asked.text})
         if not options.aside:
             self._told, self._mode = asked.seen, mode
-        self.bench.names.types = dict(asked.seen.types)
+        self.setup.names.types = dict(asked.seen.types)
         return _said(asked, blocks)
 
     async def _hooked(self, session: Session, text: str) -> list[Block]:

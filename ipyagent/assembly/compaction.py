@@ -130,18 +130,18 @@ class CompactCommand:
 
     def __init__(
         self,
-        bench: SessionSetup,
+        setup: SessionSetup,
         sessions: Sessions,
         connections: Connections,
         occupied: Callable[[], AbstractContextManager[MainThreadExecutor]],
         tools: Callable[[], dict[str, Tool]],
         state_of: Callable[[Session], WindowState],
     ) -> None:
-        self._bench, self._sessions, self._connections = bench, sessions, connections
+        self._setup, self._sessions, self._connections = setup, sessions, connections
         self._occupied, self._tools, self._state_of = occupied, tools, state_of
 
     def __repr__(self) -> str:
-        return f"<CompactCommand at {self._bench!r}>"
+        return f"<CompactCommand at {self._setup!r}>"
 
     def run(self, line: str) -> str:
         """Do what the line says with the current session, on the main thread; the answer in one or two
@@ -169,7 +169,7 @@ class CompactCommand:
                 finally:
                     await session.synced()
 
-            return main.blocking_door(worked)
+            return main.run_blocking(worked)
 
     def step(self, *, dry: bool = False) -> LayerStepResult:
         """Have the next layer act on the current session, or (`dry`) only look at it. Raises as `run`."""
@@ -183,10 +183,10 @@ class CompactCommand:
                 except asyncio.CancelledError:
                     return None
                 finally:
-                    self._bench.spending.add(session.turn_at_most)
+                    self._setup.spending.add(session.turn_at_most)
                     await session.synced()
 
-            made = main.blocking_door(worked)
+            made = main.run_blocking(worked)
         if made is None:
             raise CompactionFailed(f"{STOPPED}{paid_words(session)}; %compact starts again")
         return made
@@ -212,7 +212,7 @@ class CompactCommand:
         except asyncio.CancelledError:
             return STOPPED + paid_words(session)
         finally:
-            self._bench.spending.add(session.turn_at_most)
+            self._setup.spending.add(session.turn_at_most)
         if made is None:
             words = list(dict.fromkeys(seen.words()))
             said = [word for word in words if not any(word != other and other.startswith(word) for other in words)]
@@ -222,8 +222,8 @@ class CompactCommand:
 
     def _over_limit(self) -> str:
         """Why no call may be paid for today; "" when it may."""
-        most = self._bench.settings.max_cost_per_day
-        spent = self._bench.spending.today() if most else 0.0
+        most = self._setup.settings.max_cost_per_day
+        spent = self._setup.spending.today() if most else 0.0
         if not most or spent < most:
             return ""
         limits = f"today's cost is ${spent:.2f}, the limit is ${most:.2f}"
@@ -287,10 +287,10 @@ class CompactCommand:
 
     async def _engine(self, session: Session, main: MainThreadExecutor) -> Engine:
         """The layers, the session being connected as for a turn."""
-        settings = self._bench.settings
+        settings = self._setup.settings
         model = self._connections.get(model_of(settings), endpoint_of(settings))
-        await self._bench.connect(session, model, self._tools(), Options())
-        return Engine(session, self._bench.workspace(session, main))
+        await self._setup.connect(session, model, self._tools(), Options())
+        return Engine(session, self._setup.workspace(session, main))
 
 
 def _check_turns(wanted: CompactOptions, turns: int) -> None:

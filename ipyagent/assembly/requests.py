@@ -249,12 +249,12 @@ class PreparedTurn:
         """Show it and run it, awaited from the cell. Raises KeyboardInterrupt after an interrupt and
         AgentError when it could not begin; every other ending is a value."""
         with self._open() as main:
-            return await main.door(lambda: self._work(main))
+            return await main.run(lambda: self._work(main))
 
     def run_blocking(self) -> TurnResult:
         """The same without awaiting."""
         with self._open() as main:
-            return main.blocking_door(lambda: self._work(main))
+            return main.run_blocking(lambda: self._work(main))
 
     @contextmanager
     def _open(self) -> Iterator[MainThreadExecutor]:

@@ -262,8 +262,8 @@ class SessionSetup:
         """Takes secrets out of what the model is to get."""
         self.parts: Parts = make_parts(makers, self)
         """What the agent can do."""
-        self.toolbox = ToolRegistry(tools, shell, notice, self.parts)
-        self.head = SystemPromptBuilder(settings, self.parts, notice, self.redactor)
+        self.tool_registry = ToolRegistry(tools, shell, notice, self.parts)
+        self.system_prompt = SystemPromptBuilder(settings, self.parts, notice, self.redactor)
         self._stamps: WeakKeyDictionary[Session, dict[Path, str]] = WeakKeyDictionary()
         """Which files each session has read, in which version: what another one read, its model has not seen."""
         self._cell_ids: dict[Path, Any] = {}
@@ -345,8 +345,8 @@ class SessionSetup:
         told = told_of(session.view.tools)
         window = state_of(self.settings, info, 0).window
         tools, left = fitted(tools, window, told)
-        searched = any(getattr(tools.get(name), "deferred", "") for name in self.toolbox.changing())
-        tools = with_search(tools, told, self.toolbox.changing if searched else dict)
+        searched = any(getattr(tools.get(name), "deferred", "") for name in self.tool_registry.changing())
+        tools = with_search(tools, told, self.tool_registry.changing if searched else dict)
         if left and not session.view.system:
             self.notice(
                 f"the window of {window:,} tokens has no room for the tools {', '.join(left)}; set IPyAgent.window"
@@ -360,10 +360,10 @@ class SessionSetup:
             state=lambda info, tokens: state_of(self.settings, info, tokens),
             setting=lambda name: getattr(self.settings, name),
             restoring=lambda workspace: self.restored(session, workspace, window),
-            renewed=lambda: self.head.after_compaction(session),
+            renewed=lambda: self.system_prompt.after_compaction(session),
             hold=self._hold,
         )
-        self.head.put(session, tools, self.toolbox.renewing(tools))
+        self.system_prompt.put(session, tools, self.tool_registry.renewing(tools))
         if session.view.model != name:
             named = not options.model and bool(named_model(self.settings))
             session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output, named=named))

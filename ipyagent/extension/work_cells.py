@@ -69,7 +69,7 @@ def as_cells(extension: Extension, below: str) -> AsCells:
 
 
 def buttons_of(extension: Extension) -> ButtonBridge:
-    """The kernel's one buttons, made with its first button."""
+    """The kernel's one `ButtonBridge`, made with its first button."""
     from ipyagent.kernel.frontend import route_clicks
     from ipyagent.ui.buttons import ButtonBridge
 

@@ -2,9 +2,9 @@
 
 - User code runs on the thread of the cell, never elsewhere; everything else runs on the agent thread.
 - After a stop nothing that waits is run, and nothing new is taken.
-- The door returns when the turn has closed and given its value, and not before user code has ended.
+- `run` returns when the turn has closed and given its value, and not before user code has ended.
   Code that swallows interrupts is interrupted again and again (`Interrupts`); code that never comes
-  back to Python keeps the door waiting, and its output says that only a restart ends it."""
+  back to Python keeps it waiting, and its output says that only a restart ends it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ T = TypeVar("T")
 _beside: ContextVar[bool] = ContextVar("ipyagent_beside", default=False)
 """Whether a question is of a thread that cannot read a line."""
 _CLOSE = 2.0
-"""Seconds a stopped turn has to close before the door gives up."""
+"""Seconds a stopped turn has to close before `run` gives up."""
 _ON_ITS_WAY = 0.05
 """Seconds that a cancellation may take from another thread, many switches of the interpreter's lock."""
 _DEAF = 3.0
@@ -121,7 +121,7 @@ _BATCH = 0.04
 
 
 class MainThreadExecutor:
-    """The thread of one cell during one turn. Make it, and await `door`, on that thread.
+    """The thread of one cell during one turn. Make it, and await `run`, on that thread.
 
     `max_chars` bounds the output kept of one run, `live_chars` what is shown live of it; `cell` takes what the
     user's namespace displays (None: only widgets and other live objects are shown).
@@ -138,7 +138,7 @@ class MainThreadExecutor:
     ) -> None:
         self.stopped: Literal["", "button", "interrupt"] = ""
         self.value: Any = None
-        """What the turn returned, also when the door raises KeyboardInterrupt."""
+        """What the turn returned, also when `run` raises KeyboardInterrupt."""
         self._shell = shell
         self._thread = thread
         self._ident = threading.get_ident()
@@ -153,9 +153,9 @@ class MainThreadExecutor:
         self._within: BlockingInbox | None = None
         """Takes the lines that are asked for while code waits for an answer."""
 
-    # ------------------------------------------------------------------ doors
+    # ------------------------------------------------------------------ running a turn
 
-    async def door(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run `make()` on the agent thread, serve it here, return its value.
 
         Raises KeyboardInterrupt after an interrupt (the turn has closed, its value is in `value`),
@@ -176,8 +176,8 @@ class MainThreadExecutor:
             self._end()
         return self._outcome(turn)
 
-    def blocking_door(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """`door` for callers that cannot await: `%%time`, `%%capture`, `run_cell_magic`, scripts."""
+    def run_blocking(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """`run` for callers that cannot await: `%%time`, `%%capture`, `run_cell_magic`, scripts."""
         inbox = BlockingInbox()
         with self._interrupts.own_sigint():
             turn = self._begin(make, inbox)
@@ -434,7 +434,7 @@ class MainThreadExecutor:
             job.future.set_result(value)
 
     def _on_cancel(self) -> None:
-        """Someone cancelled the cell's task: the turn ends, and the door hands the cancellation on."""
+        """Someone cancelled the cell's task: the turn ends, and `run` hands the cancellation on."""
         self._cancelled_outside = True
         self.stop("interrupt")
 

@@ -606,4 +606,4 @@ def engine_compact(agent: Any, **how: Any) -> Any:
     """`%compact` without its words: the same function, on the agent thread; the event, None when nothing was done."""
     with agent.occupied() as main:
         engine = Engine(agent.session, agent.workspace(agent.session, main))
-        return main.blocking_door(lambda: engine.compact("manual", **how))
+        return main.run_blocking(lambda: engine.compact("manual", **how))

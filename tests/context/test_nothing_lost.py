@@ -247,7 +247,7 @@ def test_a_head_that_came_for_another_reason_stays_when_a_compaction_is_taken_ba
     agent = thoughtful(room)
     agent.compact()
     room.turn(agent, "and now?", text("later"))
-    agent.bench.head.renew(room.session(agent), "the project is trusted")
+    agent.setup.system_prompt.renew(room.session(agent), "the project is trusted")
     (room.folder / "AGENTS.md").write_text("Weigh in stones.")
     room.turn(agent, "and now?", text("later"))
     assert "in stones" in str(room.bodies[-1]["system"])

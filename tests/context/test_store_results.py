@@ -379,7 +379,7 @@ def test_reading_more_needs_no_question_and_is_not_stored_again(make: Callable[.
         """Look."""
         return "\n".join(f"row {n} " + "x" * 60 for n in range(20_000))
 
-    rig.agent.toolbox.own["look"] = ipyagent.tool(permission="none", writes=False)(look)
+    rig.agent.tool_registry.own["look"] = ipyagent.tool(permission="none", writes=False)(look)
     rig.server.script(tool("look", {}), text("ok"))
     rig.turn()
     match = re.search(r'path="([^"]+)"', result_text(rig.results()[0]))

@@ -549,7 +549,7 @@ def test_a_stop_at_any_await_leaves_the_conversation_or_the_whole_boundary(room:
     while not done:
         with agent.occupied() as main:
             at = step
-            done = main.blocking_door(lambda at=at, main=main: tried(main, at))  # type: ignore[misc]
+            done = main.run_blocking(lambda at=at, main=main: tried(main, at))  # type: ignore[misc]
         step += 1
         assert step < 400
     assert step > 8, outcomes

@@ -35,13 +35,13 @@ class Scripted:
 
     async def awaited(self) -> None:
         try:
-            await self.main.door(self.turn)
+            await self.main.run(self.turn)
         finally:
             self.finish()
 
     def blocking(self) -> None:
         try:
-            self.main.blocking_door(self.turn)
+            self.main.run_blocking(self.turn)
         finally:
             self.finish()
 

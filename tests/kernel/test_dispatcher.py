@@ -100,7 +100,7 @@ def no_child_is_left() -> bool:
 def is_clean(kernel: Kernel) -> bool:
     """The next cell works, SIGINT is as it was, no task is left, and an interrupt still interrupts."""
     handler = kernel.eval("__import__('signal').getsignal(2).__qualname__")
-    tasks = kernel.eval("sum('door' in repr(t) for t in __import__('asyncio').all_tasks())")
+    tasks = kernel.eval("sum('MainThreadExecutor.run' in repr(t) for t in __import__('asyncio').all_tasks())")
     assert "Interrupts" not in handler
     return bool(tasks == 0)
 
@@ -184,8 +184,8 @@ try:
         s = scripted.Scripted(ip, ('code', f'import time; time.sleep({random.random() / 200})'))
         scripted.thread.loop.call_soon_threadsafe(
             scripted.thread.loop.call_later, random.random() / 60, s.main.stop, 'button')
-        if i % 2: await s.main.door(s.turn)
-        else: s.main.blocking_door(s.turn)
+        if i % 2: await s.main.run(s.turn)
+        else: s.main.run_blocking(s.turn)
         for _ in range(2000): pass
     await asyncio.sleep(0.5)
 except BaseException as problem:
@@ -212,7 +212,7 @@ async def stubborn():
         try: await asyncio.sleep(0.1)
         except asyncio.CancelledError: pass
 s = scripted.Scripted(ip).button()
-await s.main.door(stubborn)
+await s.main.run(stubborn)
 """
     cell = kernel.run(code, when="LIVE ready", act=act_stop)
     assert cell.errors == ["AgentError"]
@@ -229,7 +229,7 @@ async def late():
         try: return await s.main.call(lambda: 'ran')
         except asyncio.CancelledError: return 'refused'
 s = scripted.Scripted(ip).button()
-await s.main.door(late)
+await s.main.run(late)
 s.finish()
 """
     assert kernel.run(code, when="LIVE ready", act=act_stop).value == "refused"
@@ -247,7 +247,7 @@ async def timed():
     got.append((await s.main.run_code('2 + 2', print)).result)
     return got
 s = scripted.Scripted(ip)
-await s.main.door(timed)
+await s.main.run(timed)
 s.finish()
 """
     cell = kernel.run(code)
@@ -270,7 +270,7 @@ async def both():
     t.cancel()
     return [ticks > 5, len(pieces) >= 4, ''.join(pieces)]
 s = scripted.Scripted(ip)
-await s.main.door(both)
+await s.main.run(both)
 s.finish()
 """
     assert kernel.run(code).value == [True, True, "0\n1\n2\n3\n4\n"]
@@ -299,7 +299,7 @@ def test_the_blocking_door_serves_cell_magics(kernel: Kernel) -> None:
 
 
 def test_an_exception_of_the_turn_comes_out_of_the_door(kernel: Kernel) -> None:
-    code = "async def bad(): raise ValueError('turn')\ns = scripted.Scripted(ip)\nawait s.main.door(bad)"
+    code = "async def bad(): raise ValueError('turn')\ns = scripted.Scripted(ip)\nawait s.main.run(bad)"
     assert kernel.run(code).errors == ["ValueError"]
 
 

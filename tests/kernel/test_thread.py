@@ -178,5 +178,5 @@ def test_an_interrupt_of_ours_that_code_ignores_does_not_take_the_next_real_one(
         return "went on"
 
     with pytest.raises(KeyboardInterrupt):
-        main.blocking_door(turn)
+        main.run_blocking(turn)
     assert main.value == "stopped"

@@ -306,7 +306,7 @@ def test_what_it_costs_counts_for_the_day(room: NotesRoom) -> None:
     result = room.turn(agent, words(1, 1_800))
     [fork] = room.events(agent, ForkEnded)
     assert fork.cost > 0
-    assert agent.bench.spending.written(5)
+    assert agent.setup.spending.written(5)
     assert spent_today(agent.project.spend) == pytest.approx((result.cost or 0.0) + fork.cost, abs=2e-6)
 
 

@@ -349,7 +349,7 @@ def test_a_held_lock_holds_up_neither_the_stop_nor_the_panel(make_rig: Callable[
             reply = tool("memory", {"command": "create", "path": "/memories/project/db.md", "file_text": NOTE})
         case "costs":  # noted at the end
             path, reply = Path(f"{project.spend}.lock"), tool("python", {"code": "import time\ntime.sleep(30)"})
-            assert rig.agent.bench.spending.written(5)
+            assert rig.agent.setup.spending.written(5)
         case _:
             path = session.journal.folder / "inbox.lock"
             reply = tool("send_message", {"to": session.journal.session, "message": "hello there"})
@@ -390,7 +390,7 @@ def test_a_held_file_of_servers_is_waited_for_no_longer_than_an_interrupt(tmp_pa
 @pytest.mark.paced
 def test_a_held_file_of_costs_holds_up_nothing_and_what_was_spent_is_noted_later(rig: Rig) -> None:
     rig.turn("begin")
-    spending = rig.agent.bench.spending
+    spending = rig.agent.setup.spending
     assert spending.written(5)
     began = time.monotonic()
     rig.turn("and further")

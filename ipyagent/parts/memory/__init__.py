@@ -231,7 +231,7 @@ class MemoryPart(Part):
     name, order, states = "memory", 30, (ExtractionProgress, RecalledMemories, ProvenanceIndex)
 
     def __init__(self, host: SessionSetup) -> None:
-        self._bench = host
+        self._setup = host
         self._told: set[str] = set()
         self.memories = MemoryStores(host.project, host.settings, host.folder)
         """Those of the project and of the user."""
@@ -244,7 +244,7 @@ class MemoryPart(Part):
 
     def tools(self, session: Session | None) -> Mapping[str, Tool]:
         found = {name: tool for name, tool in builtin_tools().items() if name in (TOOL, PAST)}
-        if not (self._bench.settings.memory or (session is not None and _has_tool(session))):
+        if not (self._setup.settings.memory or (session is not None and _has_tool(session))):
             del found[TOOL]
         return found
 
@@ -254,7 +254,7 @@ class MemoryPart(Part):
         if not session.view.system and TOOL in tools:
             await asyncio.to_thread(self._look)
         for line in await asyncio.to_thread(self.memories.arrivals):
-            self._bench.notice(line)
+            self._setup.notice(line)
         return tools
 
     def services(self, session: Session, others: Mapping[str, object]) -> Mapping[str, object]:
@@ -269,13 +269,13 @@ class MemoryPart(Part):
     def _command(self, line: str) -> str:
         from ipyagent.parts.memory.commands import show_memory
 
-        return show_memory(self._bench.agent, line)
+        return show_memory(self._setup.agent, line)
 
     def doctor(self) -> Iterable[Check]:
         from ipyagent.parts.memory.report import doctor_lines
 
-        project = self._bench.project
-        if not self._bench.settings.memory:
+        project = self._setup.project
+        if not self._setup.settings.memory:
             yield Check("ok", "off (IPyAgent.memory)")
         elif project.leaves_memories:
             yield Check("ok", f"the project's memory is copied to {project.state} with the first request")
@@ -321,27 +321,27 @@ class MemoryPart(Part):
         refused = self.memories.refusal("user" if grant.memory == "user" else "project")
         try:
             if not refused:
-                store = store_of_type(self._bench.project, grant.name, grant.memory)
-                if grant.memory != "user" and not self._bench.settings.trust_all:
-                    for line in self._bench.project.arrivals(store.folder / each.name for each in store.list()):
-                        self._bench.notice(line)
+                store = store_of_type(self._setup.project, grant.name, grant.memory)
+                if grant.memory != "user" and not self._setup.settings.trust_all:
+                    for line in self._setup.project.arrivals(store.folder / each.name for each in store.list()):
+                        self._setup.notice(line)
                 return {TYPES_SCOPE: store}
         except MemoryRefused as problem:  # a project's link must not keep the user's own types from working
             refused = str(problem)
         if (line := f"sub-agent {grant.name} has no memory: {refused}") not in self._told:
             self._told.add(line)
-            self._bench.notice(line)
+            self._setup.notice(line)
         return {}
 
     # ------------------------------------------------------------------ the prompt
 
     def prompt_section(self, place: PromptSpace) -> Section | None:
-        settings, memories = self._bench.settings, self.memories
+        settings, memories = self._setup.settings, self.memories
         if TOOL not in place.tools or not settings.memory:
             return None
         tokens = int(min(place.room, place.window * SHARE))
-        trusted = bool(settings.trust_all or self._bench.project.trusted)
-        guidelines, problem = read_guidelines(settings.memory_guidelines, self._bench.project, trusted=trusted)
+        trusted = bool(settings.trust_all or self._setup.project.trusted)
+        guidelines, problem = read_guidelines(settings.memory_guidelines, self._setup.project, trusted=trusted)
         rules = standing_rules(memories.stores(), min(RULE_TOKENS, tokens // 2))
         indexes, told = self._indexes(trusted)
         text, line = memory_section(
@@ -415,13 +415,13 @@ class MemoryPart(Part):
             ground=session.folded(ProvenanceIndex),
             session=session.journal.session,
             turn=lambda: len(session.history.turns),
-            notice=self._bench.notice,
+            notice=self._setup.notice,
             check=lambda words, told: self.recalling.choosing.check(session, words, told),
         )
 
     def _past_of(self, session: Session) -> PastSessions | None:
         """The project's sessions as a session's agent searches them; None when they come from elsewhere."""
-        settings, project = self._bench.settings, self._bench.project
+        settings, project = self._setup.settings, self._setup.project
         every = settings.trust_all or project.trusted
         if not every and not project.elsewhere:
             return None

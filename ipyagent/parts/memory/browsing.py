@@ -306,7 +306,7 @@ def explain(agent: RunningAgent, request: str, most: int = 10) -> list[Explained
         return found, ranked
 
     with agent.occupied() as main:
-        found, ranked = main.blocking_door(lambda: work(main))
+        found, ranked = main.run_blocking(lambda: work(main))
     now = time.time()
     made = [
         Explained(recalled=as_recalled(memory, why, score, now), picked=True, by=found.by)

@@ -80,7 +80,7 @@ def dream(agent: RunningAgent, *, dry_run: bool = False, model: str = "", scope:
     client = agent.connections.get(name, agent.endpoint())
     dreaming = agent.part(MemoryPart).dreaming
     with agent.occupied() as main:
-        return main.blocking_door(lambda: dreaming.run(main, client, name, dry_run=dry_run, scope=scope))
+        return main.run_blocking(lambda: dreaming.run(main, client, name, dry_run=dry_run, scope=scope))
 
 
 def _undone(agent: RunningAgent, store: MemoryStore) -> str:
@@ -574,7 +574,7 @@ def extract_now(agent: RunningAgent) -> str:
             await session.synced()
 
     with agent.occupied() as main:
-        saved = main.blocking_door(lambda: run(main))
+        saved = main.run_blocking(lambda: run(main))
     spent = [event for event in session.journal.read() if event.id > before and isinstance(event, ForkEnded)]
     costs = [event.cost for event in spent if event.purpose == PURPOSE]
     price = "" if not costs or None in costs else f"; it cost ${sum(cost or 0.0 for cost in costs):.4f}"

@@ -291,7 +291,7 @@ class Dream:
 
     def __init__(
         self,
-        bench: SessionSetup,
+        setup: SessionSetup,
         memories: MemoryStores,
         store: MemoryStore,
         *,
@@ -299,7 +299,7 @@ class Dream:
         paid: Callable[[ForkEnded], None],
         check: Checked,
     ) -> None:
-        self._bench, self._memories = bench, memories
+        self._setup, self._memories = setup, memories
         self._check = check
         self._store = store
         self._lock = DreamLock(store.folder, store.lock)
@@ -375,9 +375,9 @@ class Dream:
         staging = self._staging
         assert staging is not None
         assert self._taken is not None
-        self._bench.project.make()
+        self._setup.project.make()
         started = SessionStarted(session=new_session_id() + DREAM, version=__version__)
-        session = Session.create(self._bench.project.sessions, started)
+        session = Session.create(self._setup.project.sessions, started)
         try:
             self._say(session=started.session)
             if not await self._work(session, main, model, name, staging):
@@ -406,15 +406,15 @@ class Dream:
         self, session: Session, main: MainThreadExecutor, model: AnthropicModel, name: str, staging: DreamWorkspace
     ) -> bool:
         """Let the model work on the copy; whether it came to its end."""
-        settings, project = self._bench.settings, self._bench.project
+        settings, project = self._setup.settings, self._setup.project
         cache = project.state / "cache" / CACHE
         at_hand = project if self._store.scope == "project" else None
-        tools = dream_tools(self._bench.toolbox.ours(), at_hand, cache)
+        tools = dream_tools(self._setup.tool_registry.ours(), at_hand, cache)
         await self._connect(session, model, tools, name)
         access = await whole(partial(self._access, session, staging))
-        workspace = replace(self._bench.workspace(session, main), read_stamps={}, memory=access)
+        workspace = replace(self._setup.workspace(session, main), read_stamps={}, memory=access)
         said = await whole(partial(self._order, staging))
-        before = self._bench.spending.today() if settings.max_cost_per_day else 0.0
+        before = self._setup.spending.today() if settings.max_cost_per_day else 0.0
         timer, began, status = asyncio.timeout(MOST_SECONDS), time.monotonic(), "stopped"
         try:
             with session.shown_on(_Watching(self._see)):
@@ -454,13 +454,13 @@ class Dream:
     async def _connect(
         self, session: Session, model: AnthropicModel, tools: dict[str, Tool], name: str
     ) -> None:
-        settings = self._bench.settings
+        settings = self._setup.settings
         info = msgspec.structs.replace(await model.info(name), model=name)
         session.connect(
             model,
             info,
             tools=tools,
-            permissions=Permissions(session.journal.folder / "no-rules.json", self._bench.project.root),
+            permissions=Permissions(session.journal.folder / "no-rules.json", self._setup.project.root),
             limits=limits_of(settings, Options(max_turns=MOST_REPLIES), info),
             state=lambda info, tokens: state_of(settings, info, tokens),
             setting=lambda setting: getattr(settings, setting),
@@ -499,7 +499,7 @@ class Dream:
             stores={copy.scope: copy},
             check=lambda words, told: self._check(session, words, told),
         )
-        project = self._bench.project
+        project = self._setup.project
         folders = list(project.session_folders()) if copy.scope == "project" else []
         access.rewording(
             {copy.read(memory.name).text: memory.source for memory in copy.list()},
@@ -508,7 +508,7 @@ class Dream:
         return access
 
     def _order(self, staging: DreamWorkspace) -> UserMessage:
-        copy, project = staging.copy, self._bench.project
+        copy, project = staging.copy, self._setup.project
         text = order(
             copy.list(),
             scope=copy.scope,
@@ -521,7 +521,7 @@ class Dream:
             last=self._last,
             now=time.time(),
         )
-        blocks = ({"type": "text", "text": self._bench.redactor(text)},)
+        blocks = ({"type": "text", "text": self._setup.redactor(text)},)
         return UserMessage(text=ORDER_GIVEN, blocks=blocks, tokens=estimate_blocks(blocks))
 
     # ------------------------------------------------------------------ progress

@@ -62,13 +62,13 @@ class DreamScheduler:
 
     def __init__(
         self,
-        bench: SessionSetup,
+        setup: SessionSetup,
         memories: MemoryStores,
         spent: Callable[[float], None],
         notice: Callable[[str], None],
         check: Checked,
     ) -> None:
-        self._bench, self._memories = bench, memories
+        self._setup, self._memories = setup, memories
         self._check = check
         self._spent = spent
         self._session: Session | None = None
@@ -133,7 +133,7 @@ class DreamScheduler:
 
     def after(self, main: MainThreadExecutor, model: AnthropicModel, session: Session | None = None) -> None:
         """A turn of the main agent has ended, on the agent thread. With nothing to do this costs a few `stat`s."""
-        settings, self._session = self._bench.settings, session
+        settings, self._session = self._setup.settings, session
         if not (settings.memory and settings.dreaming) or self.busy or self._failures >= MOST_FAILURES:
             return
         if settings.mode == "read_only":  # nothing may be changed
@@ -153,14 +153,14 @@ class DreamScheduler:
 
     def _early(self, scope: str) -> MemoryStore | None:
         """The store of a scope whose first gates are open; None when they are closed, or there is nothing."""
-        if self._gates.early(self._known_lock(scope), hours=self._bench.settings.dream_hours, glance=True):
+        if self._gates.early(self._known_lock(scope), hours=self._setup.settings.dream_hours, glance=True):
             return None
         store = self._memories.store(scope)
         return store if store.folder.is_dir() else None
 
     def _known_lock(self, scope: str) -> DreamLock:
         """The lock of the directory that the settings name; found anew when they change. Raises MemoryRefused."""
-        settings = self._bench.settings
+        settings = self._setup.settings
         key = (settings.memory_dir, settings.memory_per_worktree, os.environ.get("IPYAGENT_MEMORY_DIR"))
         if scope not in self._known or self._known[scope][0] != key:
             store = self._memories.store(scope)
@@ -169,7 +169,7 @@ class DreamScheduler:
 
     def closed(self, scope: str = "project") -> str:
         """Which gate is closed now, in words; "" when a dream is due. Raises MemoryRefused."""
-        settings, store = self._bench.settings, self._memories.store(scope)
+        settings, store = self._setup.settings, self._memories.store(scope)
         if not settings.dreaming:
             return "dreaming is off (the setting `dreaming`)"
         lock, hours = DreamLock(store.folder, store.lock), settings.dream_hours
@@ -248,7 +248,7 @@ class DreamScheduler:
             self._ended.set()
 
     def _job(self, store: MemoryStore) -> Dream:
-        return Dream(self._bench, self._memories, store, tell=self._tell, paid=self._paid, check=self._check)
+        return Dream(self._setup, self._memories, store, tell=self._tell, paid=self._paid, check=self._check)
 
     def _paid(self, ended: ForkEnded) -> None:
         """Count a dream for the day and for the session behind whose turn it ran."""
@@ -257,13 +257,13 @@ class DreamScheduler:
             record_if_open(self._session, ended)
 
     def _affordable(self) -> bool:
-        most = self._bench.settings.max_cost_per_day
-        return not most or self._bench.spending.today() < most
+        most = self._setup.settings.max_cost_per_day
+        return not most or self._setup.spending.today() < most
 
     def _touched(self, since: float) -> int:
         """Sessions written since a Unix time."""
         count = 0
-        for folder in self._bench.project.session_folders():
+        for folder in self._setup.project.session_folders():
             try:
                 if (folder / "transcript.jsonl").stat().st_mtime <= since:
                     break  # they come newest first

@@ -75,13 +75,13 @@ class MemoryExtractor:
 
     def __init__(
         self,
-        bench: SessionSetup,
+        setup: SessionSetup,
         connections: Connections,
         spent: Callable[[float], None],
         notice: Callable[[str], None],
         access: Callable[[Session], MemoryAccess],
     ) -> None:
-        self._bench = bench
+        self._setup = setup
         self._access = access
         self._connections = connections
         self._spent = spent
@@ -211,13 +211,13 @@ class MemoryExtractor:
                 session.background.finish(LONGEST_END)
             if run.background.busy or run.last or not session.folded(ExtractionProgress).pending:
                 continue
-            if self._bench.settings.extract_end_seconds and self._enabled(session):
+            if self._setup.settings.extract_end_seconds and self._enabled(session):
                 run.last = True
                 run.ask(partial(self._last_look, run))
 
     async def _last_look(self, run: _Run) -> None:
         with suppress(TimeoutError):  # the next kernel looks at it
-            async with asyncio.timeout(self._bench.settings.extract_end_seconds):
+            async with asyncio.timeout(self._setup.settings.extract_end_seconds):
                 await self._due(run, run.ended, last=True, patient=False)
 
     def _close_left(self, run: _Run) -> None:
@@ -234,7 +234,7 @@ class MemoryExtractor:
     def _watch_pause(self, run: _Run) -> None:
         """Look at what waits once nothing was said for a while: while the cache holds, if it is to be read."""
         run.rest()
-        minutes = self._bench.settings.extract_quiet_minutes
+        minutes = self._setup.settings.extract_quiet_minutes
         if not minutes:
             return
         seconds, limits = 60.0 * minutes, run.session.limits
@@ -248,7 +248,7 @@ class MemoryExtractor:
 
     async def _seek(self, run: _Run) -> None:
         """Sessions of this project whose kernel ended before it had looked through their turns."""
-        sessions = self._bench.project.session_folders()
+        sessions = self._setup.project.session_folders()
         mine = {run.session.journal.folder, *self._left}
         for folder in await asyncio.to_thread(_unlooked, sessions, mine):
             try:
@@ -270,8 +270,8 @@ class MemoryExtractor:
     # ------------------------------------------------------------------ one extraction
 
     def _on(self, session: Session) -> bool:
-        settings = self._bench.settings
-        trusted = settings.trust_all or self._bench.project.trusted
+        settings = self._setup.settings
+        trusted = settings.trust_all or self._setup.project.trusted
         return bool(settings.memory and settings.extraction and MEMORY in session.tools and trusted)
 
     def _enabled(self, session: Session) -> bool:
@@ -289,7 +289,7 @@ class MemoryExtractor:
         return run
 
     def _is_due(self, run: _Run, upto: int, *, owed: bool = False) -> bool:
-        settings, progress = self._bench.settings, run.session.folded(ExtractionProgress)
+        settings, progress = self._setup.settings, run.session.folded(ExtractionProgress)
         words, cues = settings.extract_words, settings.extract_cues
         return progress.due(settings.extract_every, upto, owed=owed or run.owed, words=words, cues=cues) == "run"
 
@@ -315,9 +315,9 @@ class MemoryExtractor:
     def _affordable(self, session: Session, *, due: bool) -> bool:
         """Whether the purse leaves room; for what may still wait (not `due`), whether background work stays within
         its share as well."""
-        settings = self._bench.settings
+        settings = self._setup.settings
         most = settings.max_cost_per_day
-        if most and self._bench.spending.today() >= most:
+        if most and self._setup.spending.today() >= most:
             return False
         return due or not session.dear
 
@@ -346,7 +346,7 @@ class MemoryExtractor:
                     self._failures.pop(small, None)
                 except ModelError as problem:
                     if isinstance(problem, UnknownModel) and not isinstance(problem, NoSuchPath):
-                        self._bench.no_small(small)
+                        self._setup.no_small(small)
                     self._failures[small] = self._failures.get(small, 0) + 1
                     if not small or not patient or len(policy.saved) > before:
                         raise
@@ -356,7 +356,7 @@ class MemoryExtractor:
             whole = told.whole
 
     def _told(self, run: _Run, upto: int) -> ExtractionTranscript:
-        settings, session = self._bench.settings, run.session
+        settings, session = self._setup.settings, run.session
         progress = session.folded(ExtractionProgress)
         out = frozenset(turn.first for turn in session.history.turns if turn.out)
         return transcript(
@@ -373,7 +373,7 @@ class MemoryExtractor:
         self, session: Session, policy: ExtractionToolPolicy, known: list[Memory], upto: int, messages: int = 0
     ) -> ForkOrder:
         """What the fork of an extraction is told and may do; `messages` it may draw on, 0: a transcript."""
-        turns = self._bench.settings.extract_turns
+        turns = self._setup.settings.extract_turns
         saved = session.folded(ExtractionProgress).saved(upto)
         return ForkOrder(
             purpose=PURPOSE,
@@ -405,7 +405,7 @@ class MemoryExtractor:
     ) -> None:
         """The small model reads, or the session's own where there is none. Raises AgentError."""
         name = small or session.info.model
-        model = await client_of(name, session.model, self._bench.settings, self._connections)
+        model = await client_of(name, session.model, self._setup.settings, self._connections)
         reader = ForkReader(
             model=model,
             name=name,
@@ -424,14 +424,14 @@ class MemoryExtractor:
 
     def _small(self, session: Session) -> str:
         """The small model that reads transcripts; "" where the session's own has to."""
-        small = small_model_of(self._bench.settings)
+        small = small_model_of(self._setup.settings)
         known = small and small != session.info.model and self._failures.get(small, 0) < MOST_FAILURES
         return small if known else ""
 
     def _reads_conversation(self, run: _Run, ended: EndedTurn, told: ExtractionTranscript, small: str) -> bool:
         """Whether the cached conversation is read, not the transcript: what is cheaper by the price table; by tokens
         where a price is not known."""
-        settings, session = self._bench.settings, run.session
+        settings, session = self._setup.settings, run.session
         progress = session.folded(ExtractionProgress)
         if settings.extract_from == "transcript" or not told.whole:
             return False

@@ -56,13 +56,13 @@ class MemoryRetriever:
 
     def __init__(
         self,
-        bench: SessionSetup,
+        setup: SessionSetup,
         memories: MemoryStores,
         connections: Connections,
         spent: Callable[[float], None],
     ) -> None:
-        self.choosing = MemorySelector(bench, memories, connections, spent)
-        self._bench = bench
+        self.choosing = MemorySelector(setup, memories, connections, spent)
+        self._setup = setup
         self._late: tuple[str, Chosen] = ("", Chosen())
         """The session and what came too late in it."""
         self._told: set[str] = set()
@@ -77,7 +77,7 @@ class MemoryRetriever:
     @property
     def on(self) -> bool:
         """Whether requests are looked at."""
-        settings = self._bench.settings
+        settings = self._setup.settings
         return bool(settings.memory and settings.recall and settings.recall_files)
 
     @contextmanager
@@ -111,19 +111,19 @@ class MemoryRetriever:
 
     def most_bytes(self) -> int:
         """Of memories that may stand in one session."""
-        return int(self._bench.settings.recall_bytes)
+        return int(self._setup.settings.recall_bytes)
 
     @property
     def waits(self) -> float:
         """Seconds that a request waits for its recall."""
-        settings = self._bench.settings
+        settings = self._setup.settings
         if settings.recall_when == "before":
             return PATIENCE + QUICK  # by then words alone have decided where the selector was too slow
         return 0.0 if self.choosing.may_ask else QUICK
 
     def folders(self) -> tuple[Path, ...]:
         """Where files are looked for that a memory names."""
-        return folders_of(self._bench.project.root, self._bench.folder)
+        return folders_of(self._setup.project.root, self._setup.folder)
 
 
 class TurnRecall:

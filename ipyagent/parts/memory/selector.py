@@ -85,12 +85,12 @@ class MemorySelector:
 
     def __init__(
         self,
-        bench: SessionSetup,
+        setup: SessionSetup,
         memories: MemoryStores,
         connections: Connections,
         spent: Callable[[float], None],
     ) -> None:
-        self.bench, self._memories = bench, memories
+        self.setup, self._memories = setup, memories
         self._connections = connections
         self._spent = spent
         self._shelves: dict[Path, RankedFolder] = {}
@@ -154,7 +154,7 @@ class MemorySelector:
 
     def _shelf(self, folder: Path, scope: str) -> RankedFolder:
         if folder not in self._shelves:
-            project = self.bench.project
+            project = self.setup.project
             cache = (project.user if scope == "user" else project.state) / "cache" / CACHE.format(scope=scope)
             # a folder that is somebody's choice may lie outside: no `.ipyagent/` is made for a cache
             self._shelves[folder] = RankedFolder(FullText(folder, cache if cache.parent.parent.is_dir() else None))
@@ -179,19 +179,19 @@ class MemorySelector:
     @property
     def small(self) -> str:
         """The small model that chooses; "" when words alone decide."""
-        return small_model_of(self.bench.settings) if self.bench.settings.recall_selector else ""
+        return small_model_of(self.setup.settings) if self.setup.settings.recall_selector else ""
 
     @property
     def may_ask(self) -> bool:
         """Whether the small model may be asked, by what there was to choose from last."""
-        return bool(self.small) and (self._many is None or self._many >= self.bench.settings.recall_selector_from)
+        return bool(self.small) and (self._many is None or self._many >= self.setup.settings.recall_selector_from)
 
     async def choose(
         self, session: Session | None, request: str, model: Model | None, known: RecalledMemories, tools: Sequence[str]
     ) -> Chosen:
         """What of the memories a request calls for. Never raises but for a cancellation."""
         began = time.monotonic()
-        patient = self.bench.settings.recall_when == "before" or session is None
+        patient = self.setup.settings.recall_when == "before" or session is None
         try:
             ranked, every = await asyncio.to_thread(self.ranked, request, patient=patient)
             chosen_now = await self._chosen(session, request, model, known, tools, ranked, every)
@@ -210,14 +210,14 @@ class MemorySelector:
         ranked: list[Ranked],
         every: list[Memory],
     ) -> Chosen:
-        most = self.bench.settings.recall_files
+        most = self.setup.settings.recall_files
         ranked = [item for item in ranked if not self.is_known(item.memory, known)]
         alone = Chosen(items=tuple((item.memory, item.why, round(item.score, 3)) for item in surely(ranked, most)))
         small = self.small
         if not small or model is None or not every or self._failures.get(small, 0) >= MOST_FAILURES:
             return alone
         new = sum(not self.is_known(memory, known) for memory in every)
-        if new < self.bench.settings.recall_selector_from or len(alone.items) >= most:
+        if new < self.setup.settings.recall_selector_from or len(alone.items) >= most:
             return alone  # there is nothing to choose, or no doubt
         scores = {item.memory.path: round(item.score, 3) for item in ranked}
         candidates = [item.memory for item in ranked[:CANDIDATES]]
@@ -248,7 +248,7 @@ class MemorySelector:
         long for it. Never raises but for a cancellation."""
         if not session.connected:
             return None
-        small = small_model_of(self.bench.settings) or session.info.model
+        small = small_model_of(self.setup.settings) or session.info.model
         text = check_directive(words, told)
         if not text:
             return None
@@ -272,18 +272,18 @@ class MemorySelector:
         try:
             return await self._ask(session, small, model, text, purpose)
         except UnknownModel as problem:
-            if isinstance(problem, NoSuchPath) or not self.bench.no_small(small):
+            if isinstance(problem, NoSuchPath) or not self.setup.no_small(small):
                 raise
-            return await self._ask(session, small_model_of(self.bench.settings), model, text, purpose)
+            return await self._ask(session, small_model_of(self.setup.settings), model, text, purpose)
 
     async def _ask(self, session: Session | None, small: str, model: Model, text: str, purpose: Purpose) -> str:
         """The small model's answer; what it cost is journalled and counted."""
-        model = await client_of(small, model, self.bench.settings, self._connections)
+        model = await client_of(small, model, self.setup.settings, self._connections)
         request = Request(
             model=small,
             system=[],
             tools=[],
-            messages=[{"role": "user", "content": [{"type": "text", "text": self.bench.redactor(text)}]}],
+            messages=[{"role": "user", "content": [{"type": "text", "text": self.setup.redactor(text)}]}],
             max_tokens=purpose.tokens,
             thinking=False,
             schema=purpose.schema,

@@ -176,7 +176,7 @@ class SubagentManager(Part):
     name, order = "subagents", 40
 
     def __init__(self, host: SessionSetup) -> None:
-        self._bench = host
+        self._setup = host
         self._connections = host.connections
         self._spent = host.note_spent
         self._notice = host.notice
@@ -192,7 +192,7 @@ class SubagentManager(Part):
     @property
     def on(self) -> bool:
         """Whether the setting lets the model start sub-agents."""
-        return bool(self._bench.settings.subagents)
+        return bool(self._setup.settings.subagents)
 
     def tools(self, session: Session | None) -> Mapping[str, Tool]:
         """The tool for the types that there are now, by its name; nothing when they are off."""
@@ -203,7 +203,7 @@ class SubagentManager(Part):
 
     def commands(self) -> Mapping[str, Command]:
         about = "List the session's sub-agents, list their types, or stop one."
-        run = partial(run_subagents, self._bench.agent)
+        run = partial(run_subagents, self._setup.agent)
         return {"subagents": Command(run, about, "[list | types | stop NAME]", looks=True)}
 
     def services(self, session: Session, others: Mapping[str, object]) -> Mapping[str, object]:
@@ -225,7 +225,7 @@ class SubagentManager(Part):
 
     def stop_one(self, name: str) -> None:
         """Stop one by its name or id, from any thread; its parent goes on."""
-        if (loop := self._bench.thread.running) is not None:
+        if (loop := self._setup.thread.running) is not None:
             with suppress(RuntimeError):  # the loop is closed: nobody runs on it any more
                 loop.call_soon_threadsafe(lambda: self.stop(name=name))
 
@@ -263,7 +263,7 @@ class SubagentManager(Part):
 
     def kinds(self) -> dict[str, SubagentType]:
         """Ours, the user's, a trusted project's."""
-        project, settings = self._bench.project, self._bench.settings
+        project, settings = self._setup.project, self._setup.settings
         folders = [project.user / FOLDER]
         if settings.trust_all or project.trusted:
             folders.append(project.folder / FOLDER)
@@ -277,10 +277,10 @@ class SubagentManager(Part):
         return {**ours, **found.kinds}
 
     def number(self, name: str) -> float:
-        return float(getattr(self._bench.settings, name))
+        return float(getattr(self._setup.settings, name))
 
     async def connect(self, child: Subagent, session: Session, parent: Session, *, fresh: bool) -> None:
-        kind, settings = child.kind, self._bench.settings
+        kind, settings = child.kind, self._setup.settings
         session.redact = parent.redact
         if kind.fork:
             session.connect(
@@ -325,7 +325,7 @@ class SubagentManager(Part):
         session.record(chosen)
 
     async def scope(self, child: Subagent) -> tuple[IsolatedNamespace | None, str]:
-        shell = self._bench.shell
+        shell = self._setup.shell
 
         def make() -> tuple[IsolatedNamespace | None, str]:
             words = summarize(users_namespace(shell), limit=VARIABLES, hidden=shell.user_ns_hidden)
@@ -342,7 +342,7 @@ class SubagentManager(Part):
     def workspace(
         self, child: Subagent, session: Session, parent: Session, workspace: Workspace, call: str
     ) -> KernelWorkspace:
-        bench = self._bench
+        setup = self._setup
         assert isinstance(workspace, KernelWorkspace)
 
         def record(event: Any) -> Event:
@@ -351,7 +351,7 @@ class SubagentManager(Part):
             return session.record(event)  # type: ignore[no-any-return] # as it was given
 
         services: dict[str, Any] = {}
-        for part in bench.parts:
+        for part in setup.parts:
             if part.name not in (self.name, "messages"):
                 services.update(part.services_below(session, workspace, _grant(child.kind)))
         services |= {"children": NoChildren(session), "messages": self._mail(child, parent)}
@@ -369,12 +369,12 @@ class SubagentManager(Part):
         )
 
     def _mail(self, child: Subagent, parent: Session) -> SubagentMail | None:
-        settings = self._bench.settings
-        on = settings.messages and "messages" in self._bench.parts
+        settings = self._setup.settings
+        on = settings.messages and "messages" in self._setup.parts
         return SubagentMail(child, self.family(parent), settings.plan_wait) if on else None
 
     async def give(self, child: Subagent) -> tuple[dict[str, str], str]:
-        shell = self._bench.shell
+        shell = self._setup.shell
 
         def put() -> tuple[dict[str, str], str]:
             namespace = users_namespace(shell)
@@ -384,7 +384,7 @@ class SubagentManager(Part):
         return await self.mains.call(put)
 
     async def small(self, parent: Session) -> tuple[Model | None, str]:
-        name = small_model_of(self._bench.settings)
+        name = small_model_of(self._setup.settings)
         if not name:
             return None, ""
         try:
@@ -393,7 +393,7 @@ class SubagentManager(Part):
             return None, ""
 
     def no_small(self, name: str) -> bool:
-        return self._bench.no_small(name)
+        return self._setup.no_small(name)
 
     def paid(self, parent: Session, cost: float | None, most: float) -> None:
         if parent is self._at_work:
@@ -405,7 +405,7 @@ class SubagentManager(Part):
     # ------------------------------------------------------------------ parts
 
     async def _model(self, kind: SubagentType, parent: Session) -> tuple[str, Model]:
-        name = small_model_of(self._bench.settings) if kind.model == "small" else kind.model
+        name = small_model_of(self._setup.settings) if kind.model == "small" else kind.model
         name = name or parent.info.model
         return name, await self._connected(name, parent)
 
@@ -413,7 +413,7 @@ class SubagentManager(Part):
         own = name == PRACTICE or name.startswith(LOCAL)
         if own == _own(parent.info.model) and (not own or name == parent.info.model):
             return parent.model
-        return await asyncio.to_thread(self._connections.get, name, endpoint_of(self._bench.settings))
+        return await asyncio.to_thread(self._connections.get, name, endpoint_of(self._setup.settings))
 
     def _tools(self, child: Subagent, parent: Session, window: int) -> dict[str, Tool]:
         kind = child.kind
@@ -423,11 +423,11 @@ class SubagentManager(Part):
                 tools.setdefault(MEMORY, builtin_tools()[MEMORY])
             else:
                 tools.pop(MEMORY, None)
-                if MEMORY not in self._bench.parts:
+                if MEMORY not in self._setup.parts:
                     self._tell(f"sub-agent {kind.name} has no memory: the part was left out of this agent")
         if kind.tools is not None:
             keep = {*kind.tools, *([MEMORY] if kind.memory else [])}
-            on = {str(given["name"]) for given in self._bench.settings.server_tools}
+            on = {str(given["name"]) for given in self._setup.settings.server_tools}
             if missing := sorted({*kind.tools} - {*tools, SEND, *on}):
                 self._tell(f"sub-agent {kind.name}: there is no tool {', '.join(missing)}")
             tools = {name: tool for name, tool in tools.items() if name in keep}
@@ -437,15 +437,15 @@ class SubagentManager(Part):
     def _head(self, kind: SubagentType, tools: dict[str, Tool], session: Session) -> SystemPromptFrozen:
         """Our prompt and the tools, what people wrote for the agent too unless it only looks, and its own words."""
         # what a type names it has before its eyes; a search finds what the others have all the same
-        redact = self._bench.redactor
-        server = self._bench.head.childs_server(session, tools, kind.tools)
+        redact = self._setup.redactor
+        server = self._setup.system_prompt.childs_server(session, tools, kind.tools)
         base = render(tools, redact=redact, all_listed=kind.tools is not None, server=server)
         more = [text_block(kind.prompt)]
         if kind.memory:
             more += [text_block(section.text) for section in self._granted(kind) if section.text]
         if not kind.looks:  # with a memory of its own, the agent's is not its business
             told = {name: tool for name, tool in tools.items() if not (kind.memory and name == MEMORY)}
-            rendered = self._bench.head.rendered(told, session.state(0))
+            rendered = self._setup.system_prompt.rendered(told, session.state(0))
             base = msgspec.structs.replace(base, system=rendered.system, memories=rendered.memories)
         system = (*base.system, *without_secrets(more, redact))
         return msgspec.structs.replace(base, system=system, tokens=base.tool_tokens + estimate_blocks(system))
@@ -454,12 +454,12 @@ class SubagentManager(Part):
         """The limits with what is left of the parent's money."""
         most = parent.limits.max_cost
         left = max(LEAST_BUDGET, most - parent.turn_at_most) if most else 0.0
-        turns = int(self._bench.settings.subagent_turns)
+        turns = int(self._setup.settings.subagent_turns)
         return msgspec.structs.replace(limits, max_turns=turns, max_cost=left, max_cost_per_day=0.0)
 
     def _granted(self, kind: SubagentType) -> list[Section]:
         """What parts give the type for itself alone."""
-        return [found for part in self._bench.parts if (found := part.granted(_grant(kind))) is not None]
+        return [found for part in self._setup.parts if (found := part.granted(_grant(kind))) is not None]
 
     def _tell(self, line: str) -> None:
         if line not in self._told:

@@ -233,7 +233,7 @@ def test_its_session_is_in_no_list_and_its_cost_is_in_today_s(room: DreamRoom) -
     cost = sum(event.cost for event in room.events(UsageReported))
     assert cost > 0
     own = sum(event.cost or 0 for event in agent.session.journal.read() if isinstance(event, UsageReported))
-    assert agent.bench.spending.written(5)
+    assert agent.setup.spending.written(5)
     assert spent_today(agent.project.spend) == pytest.approx(cost + own, rel=1e-3)
     agent.new()
     with pytest.raises(UsageError):

@@ -490,7 +490,7 @@ def test_figures_and_money_are_kept(room: ExtractRoom) -> None:
     assert made.seconds > 0
     assert made.cost is not None
     assert made.cost > 0
-    assert agent.bench.spending.written(5)
+    assert agent.setup.spending.written(5)
     assert spent_today(agent.project.spend) == pytest.approx((result.cost or 0.0) + made.cost, abs=2e-6)
 
 

@@ -421,7 +421,7 @@ def test_what_is_spent_between_turns_is_the_days(rig: FamilyRig) -> None:
     rig.rules["start it"] = asks(order("late work", "be late", background=True))
     rig.rules["be late"] = later
     turn = rig.turn("start it").cost
-    assert rig.agent.bench.spending.written(5)
+    assert rig.agent.setup.spending.written(5)
     before = spent_today(rig.agent.project.spend)
     assert turn is not None
     assert abs(before - turn) < 1e-5
@@ -429,7 +429,7 @@ def test_what_is_spent_between_turns_is_the_days(rig: FamilyRig) -> None:
     until(lambda: not rig.agent.part(SubagentManager).at_work())
     (ended,) = rig.of(ChildEnded)
     assert ended.cost > 0
-    assert rig.agent.bench.spending.written(5)
+    assert rig.agent.setup.spending.written(5)
     assert abs(spent_today(rig.agent.project.spend) - before - ended.cost) < 1e-5
 
 

@@ -22,9 +22,8 @@ from ipyagent.config import setting_names
 from ipyagent.extension import FLAGS, VALUES
 from ipyagent.extension.commands import ARGUMENTS, BARE
 from ipyagent.extension.reference import OPTIONS, every_command, reference
-from ipyagent.parts import mcp
+from ipyagent.parts import mcp, skills
 from ipyagent.parts.memory import commands as memory
-from ipyagent.parts.skills import commands as skills
 from ipyagent.version import __version__
 
 README = (ROOT / "README.md").read_text("utf-8")

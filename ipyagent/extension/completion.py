@@ -132,7 +132,7 @@ class Completions:
 
     def _on_skills(self, asked: re.Match[str], skills: Callable[[], list[str]]) -> tuple[str, list[tuple[str, str]]]:
         """Commands of `%skills`, names of skills."""
-        from ipyagent.parts.skills.commands import COMMANDS, NAMED
+        from ipyagent.parts.skills import COMMANDS, NAMED
 
         word, command = asked["word"], asked["command"]
         if command is None:

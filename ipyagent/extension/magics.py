@@ -365,7 +365,7 @@ class Magics(Extension):
         return list(commands_of(self.agent_now))
 
     def _skill_names(self) -> list[str]:
-        from ipyagent.parts.skills.commands import names
+        from ipyagent.parts.skills import names
 
         return names(self.agent_now)
 

@@ -13,9 +13,8 @@ from ipyagent.config import IPyAgent, setting_names
 from ipyagent.extension import USAGE
 from ipyagent.extension import commands as agent
 from ipyagent.extension import context_report as context
-from ipyagent.parts import Command, built_in, mcp
+from ipyagent.parts import Command, built_in, mcp, skills
 from ipyagent.parts.memory import commands as memory
-from ipyagent.parts.skills import commands as skills
 from ipyagent.tools.schema import doc_of
 
 OPTIONS = {

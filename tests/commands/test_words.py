@@ -11,8 +11,8 @@ from ipyagent.extension import USAGE
 from ipyagent.extension.commands import ARGUMENTS, GROUPS
 from ipyagent.extension.dashboard import TABS
 from ipyagent.extension.reference import every_command, reference
+from ipyagent.parts import skills
 from ipyagent.parts.memory import commands as memory
-from ipyagent.parts.skills import commands as skills
 from ipyagent.tools.schema import doc_of, help_text
 from tests.errors.error_walk import LIST
 

@@ -10,7 +10,7 @@ import pytest
 from ipyagent.config import IPyAgent
 from ipyagent.extension.reference import every_command
 from ipyagent.parts.memory.commands import COMMANDS as MEMORY
-from ipyagent.parts.skills.commands import COMMANDS as SKILLS
+from ipyagent.parts.skills import COMMANDS as SKILLS
 from tests.errors.error_walk import LIST, Found, Walk, lines
 
 ANEW = "python -m tests.errors.error_walk"

@@ -17,8 +17,7 @@ from ipyagent.extension.context_report import by_source
 from ipyagent.extension.dashboard import MOST_BYTES, TABS, Dashboard, board_lines, static_board
 from ipyagent.extension.stored_sessions import SubagentList
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, SkillLoaded, Usage
-from ipyagent.parts.skills import Skills
-from ipyagent.parts.skills.commands import run_skills
+from ipyagent.parts.skills import Skills, run_skills
 from ipyagent.ui.theme import script
 
 from .pages import Page

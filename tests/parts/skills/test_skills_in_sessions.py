@@ -15,7 +15,7 @@ from ipyagent import Agent
 from ipyagent.errors import UsageError
 from ipyagent.extension.completion import Completions
 from ipyagent.journal.events import Compacted, SkillLoaded, SkillsListed, SystemPromptFrozen, ToolReturned
-from ipyagent.parts.skills.commands import COMMANDS, names, run_skills
+from ipyagent.parts.skills import COMMANDS, names, run_skills
 from ipyagent.parts.skills.parse import FILE, violations
 from ipyagent.practice.replies import text, tool
 

@@ -209,10 +209,9 @@ class ToolReturned(_Event, frozen=True, tag=True):
 
 
 class PermissionAsked(_Event, frozen=True, tag=True):
-    """A question to the user, with the exact code, command or diff. `language` is the lexer's
-    name for `text`; `pattern` is the rule that "always" would store; `digest` binds the answer
-    to exactly this question. `title` and `danger` (why mode auto asks, too) are our words, `said` is
-    what the model says of its call."""
+    """A question to the user, with the exact code, command or diff. `language` is the lexer's name for `text`;
+    `pattern` is the rule that "always" would store; `digest` binds the answer to exactly this question. `title` and
+    `danger` (why mode auto asks, too) are our words, `said` is what the model says of its call."""
 
     call: str
     tool: str
@@ -249,9 +248,8 @@ class FileChanged(_Event, frozen=True, tag=True):
 
 
 class FilesRestored(_Event, frozen=True, tag=True):
-    """`%agent undo` put these files back as they were before `FileChanged` event `since`; that turn is over
-    with, also for the files it had to leave alone. `upto`: turns later than that of event `upto` are not (0: all
-    are)."""
+    """`%agent undo` put these files back as they were before `FileChanged` event `since`; that turn is over with, also
+    for the files it had to leave alone. `upto`: turns later than that of event `upto` are not (0: all are)."""
 
     paths: tuple[str, ...]
     since: int
@@ -281,11 +279,10 @@ class BlockDropped(_Event, frozen=True, tag=True):
 
 
 class ResultStored(_Event, frozen=True, tag=True):
-    """A result is kept whole in a file beside the transcript. `path` is relative to the session's
-    folder; `handle` names the live object in the kernel ("" when there is none). `blocks`, if
-    any, take the place of the result's content in the view (a preview); without them the result
-    came as its preview already. `tokens` are those of the preview: 0 for a picture, which stays in the
-    context and is kept in a file besides."""
+    """A result is kept whole in a file beside the transcript. `path` is relative to the session's folder; `handle`
+    names the live object in the kernel ("" when there is none). `blocks`, if any, take the place of the result's
+    content in the view (a preview); without them the result came as its preview already. `tokens` are those of the
+    preview: 0 for a picture, which stays in the context and is kept in a file besides."""
 
     call: str
     path: str

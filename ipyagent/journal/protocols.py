@@ -14,7 +14,6 @@ from ipyagent.journal.events import (
     AssistantMessage,
     Block,
     Event,
-    MessageKind,
     PermissionAsked,
     Step,
     Usage,
@@ -309,43 +308,6 @@ class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
     said: str = ""
 
 
-class SubagentOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sub-agent is to do: `task` in a few words, `prompt` in full; `kind` its type ("" with `resume`, the
-    id of an earlier one that is to go on)."""
-
-    task: str
-    prompt: str
-    kind: str = ""
-    background: bool = False
-    resume: str = ""
-
-
-@runtime_checkable
-class Children(Protocol):
-    """Starts sub-agents of a session (`ipyagent.parts.subagents.pool`)."""
-
-    def start(self, order: SubagentOrder, workspace: Workspace, call: str) -> Awaitable[ToolOutput]:
-        """Start one, and wait for its answer unless it works in the background. Raises ToolFailure."""
-
-
-class MessageOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent writes to whom; `approve` belongs to a `plan_response`."""
-
-    to: str
-    text: str
-    summary: str = ""
-    kind: MessageKind = "text"
-    approve: Literal["", "yes", "no"] = ""
-
-
-@runtime_checkable
-class Messages(Protocol):
-    """Delivers what an agent writes to others (`ipyagent.parts.messages`)."""
-
-    def send(self, order: MessageOrder, call: str) -> Awaitable[ToolOutput]:
-        """Deliver it; what became of it, for the writer. Raises ToolFailure."""
-
-
 class Workspace(Protocol):
     """What a tool may touch. One object a session; all calls are made on the agent thread."""
 
@@ -379,11 +341,11 @@ class Workspace(Protocol):
 
     @property
     def children(self) -> object:
-        """A `Children`, for the tool that starts sub-agents; None: there are none."""
+        """A `Children` (`ipyagent.parts.subagents.pool`), for the tool that starts sub-agents; None: there are none."""
 
     @property
     def messages(self) -> object:
-        """A `Messages`, for the tool that writes to other agents; None: nobody can be written to."""
+        """A `Messages` (`ipyagent.loop.mailbox`), for the tool that writes to others; None: nobody can be told."""
 
     @property
     def sessions(self) -> object:

@@ -11,10 +11,10 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -22,7 +22,7 @@ from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.escape import cut
 from ipyagent.journal.events import MessageKind, MessageReceived, MessageSent
 from ipyagent.journal.journal import clean
-from ipyagent.journal.protocols import MessageOrder, ToolOutput
+from ipyagent.journal.protocols import ToolOutput
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.locks import Lock
 from ipyagent.loop.session import Session
@@ -52,6 +52,24 @@ class MailMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     kind: MessageKind = "text"
     summary: str = ""
     at: float = 0.0
+
+
+class MessageOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent writes to whom; `approve` belongs to a `plan_response`."""
+
+    to: str
+    text: str
+    summary: str = ""
+    kind: MessageKind = "text"
+    approve: Literal["", "yes", "no"] = ""
+
+
+@runtime_checkable
+class Messages(Protocol):
+    """Delivers what an agent writes to others."""
+
+    def send(self, order: MessageOrder, call: str) -> Awaitable[ToolOutput]:
+        """Deliver it; what became of it, for the writer. Raises ToolFailure."""
 
 
 _encoder = msgspec.json.Encoder()

@@ -1,6 +1,6 @@
-"""All tools there are: the named objects of this package's modules and of each part's package, `tool.py` and
-`…tools.py`, then those of other packages (entry points `ipyagent.tools`), both in the order of their names, so that the
-list has the same bytes in every session."""
+"""All tools there are: the named objects of this package's modules and of each part (its `__init__.py`, `tool.py` and
+`…tools.py`), then those of other packages (entry points `ipyagent.tools`), both in the order of their names, so that
+the list has the same bytes in every session."""
 
 from __future__ import annotations
 

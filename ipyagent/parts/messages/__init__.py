@@ -18,13 +18,15 @@ from ipyagent.assembly.sessions import ASIDE
 from ipyagent.errors import AgentError, JournalError, ToolFailure, UsageError
 from ipyagent.journal.events import MessageKind, MessageReceived, MessageSent, SessionStarted
 from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events
-from ipyagent.journal.protocols import MessageOrder, Messages, Tool, ToolOutput, Workspace
+from ipyagent.journal.protocols import Tool, ToolOutput, Workspace
 from ipyagent.loop.mailbox import (
     ALL,
     PARENT,
     Addressee,
     Mailbox,
     MailMessage,
+    MessageOrder,
+    Messages,
     checked_letter,
     letter_of,
     listed,

@@ -1,4 +1,4 @@
-"""The plan: a short list of steps that the model keeps (`tool.py`). It stands again after a compaction, unless all of
+"""The plan: a short list of steps that the model keeps. It stands again after a compaction, unless all of
 it is done."""
 
 from __future__ import annotations

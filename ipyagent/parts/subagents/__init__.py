@@ -23,7 +23,7 @@ from ipyagent.errors import AgentError, ToolFailure, UsageError
 from ipyagent.journal.blocks import text_block
 from ipyagent.journal.events import ChildEnded, ChildStarted, Event, FileChanged, ModelChosen, SystemPromptFrozen
 from ipyagent.journal.journal import CHILDREN
-from ipyagent.journal.protocols import Children, MessageOrder, Model, SubagentOrder, Tool, ToolOutput, Workspace
+from ipyagent.journal.protocols import Model, Tool, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.kernel.dispatcher import MainThreadProxy
 from ipyagent.kernel.scope import IsolatedNamespace, users_namespace
@@ -33,6 +33,7 @@ from ipyagent.loop.mailbox import (
     ALL,
     PARENT,
     MailMessage,
+    MessageOrder,
     checked_letter,
     letter_of,
     nobody_called,
@@ -46,7 +47,7 @@ from ipyagent.loop.session_state import SENDING as SEND
 from ipyagent.loop.watching import CodeWatch
 from ipyagent.model.client_pool import LOCAL, PRACTICE
 from ipyagent.parts import Command, Grant, Part, RunningAgent, Section, Turn
-from ipyagent.parts.subagents.pool import NoChildren, SubagentPool
+from ipyagent.parts.subagents.pool import Children, NoChildren, SubagentOrder, SubagentPool
 from ipyagent.parts.subagents.subagent import NAME as HAND_BACK
 from ipyagent.parts.subagents.subagent import Subagent, SubagentMainThread, told
 from ipyagent.parts.subagents.types import FOLDER, SubagentType, built_in, defined

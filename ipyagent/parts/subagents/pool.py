@@ -14,7 +14,9 @@ from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
 
 from ipyagent.context.reminders import guarded
 from ipyagent.errors import AgentError, JournalError, ToolFailure
@@ -32,7 +34,7 @@ from ipyagent.journal.events import (
     UserMessage,
 )
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, clean, read_events
-from ipyagent.journal.protocols import Model, SubagentOrder, ToolOutput, Workspace
+from ipyagent.journal.protocols import Model, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.kernel.scope import IsolatedNamespace
 from ipyagent.loop.mailbox import SHUT_DOWN, MailMessage, post
@@ -60,6 +62,25 @@ _ADVICE = re.compile(r"; (?:if it happens again|for a bug report)\b.*", re.S)
 """What the user could do about a failure; a parent cannot."""
 SAID_CHARS = 2_000
 """Of what one had said that did not come to its end."""
+
+
+class SubagentOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sub-agent is to do: `task` in a few words, `prompt` in full; `kind` its type ("" with `resume`, the
+    id of an earlier one that is to go on)."""
+
+    task: str
+    prompt: str
+    kind: str = ""
+    background: bool = False
+    resume: str = ""
+
+
+@runtime_checkable
+class Children(Protocol):
+    """Starts sub-agents of a session, as the tool sees it."""
+
+    def start(self, order: SubagentOrder, workspace: Workspace, call: str) -> Awaitable[ToolOutput]:
+        """Start one, and wait for its answer unless it works in the background. Raises ToolFailure."""
 
 
 def without_advice(message: str) -> str:

@@ -20,10 +20,9 @@ from test_children import asks, last_results, order, works
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import ChildEnded, ChildStarted, SessionStarted, ToolCalled, ToolReturned, TurnEnded
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
-from ipyagent.journal.protocols import SubagentOrder
 from ipyagent.loop.session import Session
 from ipyagent.parts.subagents import SubagentManager
-from ipyagent.parts.subagents.pool import SubagentPool
+from ipyagent.parts.subagents.pool import SubagentOrder, SubagentPool
 from ipyagent.parts.subagents.subagent import Subagent
 from ipyagent.parts.subagents.types import SubagentType, built_in
 from ipyagent.practice.replies import Fault, Reply, calls, cut, text, tool

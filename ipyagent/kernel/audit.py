@@ -119,7 +119,7 @@ def _turn() -> None:
 
 @contextlib.contextmanager
 def unwatched() -> Iterator[None]:
-    """What our own code does within is nobody's deed."""
+    """What our own code does within is nobody's action."""
     token = _watch.set(_UNSEEN)
     try:
         yield

@@ -59,11 +59,11 @@ ALL_COPIES = 4
 
 
 class Question(NamedTuple):
-    """`key` is what is asked about once ("host:example.com"), as rules of the python tool name it; `deed` what the
+    """`key` is what is asked about once ("host:example.com"), as rules of the python tool name it; `action` what the
     code is about to do ("connect to example.com"); `text` says more, `danger` why it is asked."""
 
     key: str
-    deed: str
+    action: str
     text: str
     danger: str = ""
     language: str = "text"
@@ -129,7 +129,7 @@ class CodeWatch:
         asked = PermissionAsked(
             call=f"{call}:{question.key}"[:200],
             tool=question.tool,
-            title=f"Let this {_by(question)} {question.deed}?",
+            title=f"Let this {_by(question)} {question.action}?",
             text=question.text,
             language=question.language,
             pattern=_rule(question),
@@ -174,11 +174,11 @@ def _refusal(question: Question, answer: PermissionAnswer | None) -> str:
     if answer is None:
         why = f" ({question.danger})" if question.danger else ""
         return (
-            f"the user is asked before {_by(question)} may {question.deed}{why}, and nobody can be asked here; to let "
-            f"it: %agent allow {_rule(question)}"
+            f"the user is asked before {_by(question)} may {question.action}{why}, and nobody can be asked here; to "
+            f"let it: %agent allow {_rule(question)}"
         )
     reason = f" Reason: {answer.reason.rstrip('.')}." if answer.reason else ""
-    denied = f"the user did not allow this {_by(question)} to {question.deed}.{reason}"
+    denied = f"the user did not allow this {_by(question)} to {question.action}.{reason}"
     return f"{denied} Do not try it again in another way; ask or go on."
 
 
@@ -346,17 +346,17 @@ class RunWatch:
         fits = self._fits(state)
         if not fits and self._guards and how != "mode":
             if size > self._most:
-                key, deed, what = f"write:{name}", f"change {name}", f"{name} has {_size(state)}"
+                key, action, what = f"write:{name}", f"change {name}", f"{name} has {_size(state)}"
             else:
-                key, deed = f"copies:{self._workspace.call}", "change further files without copies"
+                key, action = f"copies:{self._workspace.call}", "change further files without copies"
                 what = f"{name} is the next one; the copies of this run have {_mb(self._size)}"
-            self._ask(key, deed, f"{what}: more than is copied (IPyAgent.backup_mb), so undo cannot bring it back",
+            self._ask(key, action, f"{what}: more than is copied (IPyAgent.backup_mb), so undo cannot bring it back",
                       "undo cannot bring it back")  # fmt: skip
         elif (
             self._asks and how in ("write", "remove", "replace")
             and (self._was_read(target) or self._watch.denied(f"write:{name}"))  # nor in a call of its own
         ):  # fmt: skip
-            self._ask(f"write:{name}", f"{_DEEDS[how]} {name}",
+            self._ask(f"write:{name}", f"{_VERBS[how]} {name}",
                       f"{name} ({_size(state)}) was read by the same code; a copy is kept for %agent undo",
                       "it changes what it has read")  # fmt: skip
         if not fits:
@@ -459,13 +459,13 @@ class RunWatch:
 
     # ------------------------------------------------------------------ the agent thread
 
-    def _ask(self, key: str, deed: str, text: str, danger: str = "", language: str = "text") -> None:
-        question = Question(key, exact_line(deed), text, danger, language, "python" if self._code else "shell")
+    def _ask(self, key: str, action: str, text: str, danger: str = "", language: str = "text") -> None:
+        question = Question(key, exact_line(action), text, danger, language, "python" if self._code else "shell")
         try:
             if os.getpid() == self._pid and self._wait is not None:
                 self._watch.allow(question, self._wait, self._workspace.call)
             elif not self._watch.allowed(key):
-                raise Refused(f"a forked process cannot ask whether it may {deed}: do it in the kernel's own process")
+                raise Refused(f"a forked process cannot ask whether it may {action}: do it in the kernel's own process")
         except Refused as refused:
             if str(refused) not in self.refused:
                 self.refused.append(str(refused))
@@ -508,7 +508,7 @@ def _open_files() -> frozenset[str]:
     return frozenset(found)
 
 
-_DEEDS = {"write": "overwrite", "remove": "remove", "replace": "replace"}
+_VERBS = {"write": "overwrite", "remove": "remove", "replace": "replace"}
 
 
 def _target(path: str, *, follow: bool) -> str:

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ipyagent.errors import AgentError
-from ipyagent.sandbox.deeds import Deed, Watch
 from ipyagent.sandbox.secrets import secrets_of
+from ipyagent.sandbox.syscalls import Attempt, Watch
 
 Level = Literal["read", "project", "open"]
 LEVELS: tuple[Level, ...] = ("read", "project", "open")
@@ -152,7 +152,7 @@ class Landlock:
     def spawn(
         self, command: Sequence[str], policy: Policy, watch: Watch | None = None, **popen: Any
     ) -> subprocess.Popen[bytes]:
-        from ipyagent.sandbox import confine, deeds
+        from ipyagent.sandbox import confine, syscalls
 
         confinement = confine.Confinement(
             [str(each) for each in policy.writes],
@@ -162,7 +162,7 @@ class Landlock:
         )
         if watch is None:
             return confine.spawn(command, confinement, **popen)
-        return deeds.spawn(command, watch, confinement.folders, policy.kept, confinement=confinement, **popen)
+        return syscalls.spawn(command, watch, confinement.folders, policy.kept, confinement=confinement, **popen)
 
 
 # ---------------------------------------------------------------------- Linux: bubblewrap
@@ -231,10 +231,10 @@ class Bubblewrap:
             popen["pass_fds"] = (*popen.get("pass_fds", ()), end)
             if watch is None or not self.watches:
                 return subprocess.Popen(line, **popen)
-            from ipyagent.sandbox import deeds
+            from ipyagent.sandbox import syscalls
 
             folders = [os.path.realpath(each) for each in (*policy.writes, policy.temporary) if each is not None]
-            return deeds.spawn(line, watch, folders, policy.kept, outer=self.program, **popen)
+            return syscalls.spawn(line, watch, folders, policy.kept, outer=self.program, **popen)
         finally:
             os.close(end)
 
@@ -371,10 +371,10 @@ def _problem(candidate: Backend) -> str:
     """Why it does not confine here, "" when it does: a command that may only read tries to write."""
     with tempfile.TemporaryDirectory(prefix="ipyagent-") as folder:
         canary = Path(folder, "canary").resolve()
-        told: list[Deed] = []
+        told: list[Attempt] = []
 
-        def watch(deed: Deed) -> bool:
-            told.append(deed)
+        def watch(attempt: Attempt) -> bool:
+            told.append(attempt)
             return True
 
         tries = ["/bin/sh", "-c", 'echo works; echo x > "$0"', str(canary)]
@@ -388,7 +388,7 @@ def _problem(candidate: Backend) -> str:
             return str(problem)
         if not said.startswith("works"):
             return " ".join(said.split())[:200] or f"exit status {process.returncode}"
-        if candidate.watches and not any(deed.path == str(canary) and not deed.allowed for deed in told):
+        if candidate.watches and not any(attempt.path == str(canary) and not attempt.allowed for attempt in told):
             return "it did not tell what a command is about to write"
         return "it did not keep a command from writing" if canary.exists() else ""
 

@@ -445,7 +445,7 @@ class Confinement:
     def enter(self, watched: bool = False) -> int:
         """Confine the calling thread, for ever, and what it starts. Where it may write, the descriptor by which to
         `supervise`, else -1. `watched`: another filter follows that is told of attributes and of network sockets and
-        answers for them (`ipyagent.sandbox.deeds`). Raises OSError."""
+        answers for them (`ipyagent.sandbox.syscalls`). Raises OSError."""
         if sys.platform != "linux":
             raise OSError(errno.ENOSYS, "this is Linux's")
         libc = Libc()

@@ -53,7 +53,7 @@ def _timed(
         subprocess.Popen(words, cwd=root, stdout=subprocess.PIPE).communicate()
     else:
         with sandbox.temporary(sandbox.policy(level, root), dict(os.environ)) as (policy, environment):
-            watch = (lambda deed: True) if watched else None
+            watch = (lambda attempt: True) if watched else None
             backend.spawn(words, policy, watch, cwd=root, env=environment, stdout=subprocess.PIPE).communicate()
     return time.perf_counter() - began
 

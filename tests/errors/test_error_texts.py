@@ -19,7 +19,7 @@ FOR_THE_MODEL = {"ToolFailure", "Unclear"}
 """Read by the model, which looks for its own way on; shown to the user below the call."""
 HINT = "No model is connected yet"
 """The one error of three lines: the three ways to a model."""
-_DEEDS = (
+_VERBS = (
     "add|answer|ask|attach|begin|cd|change|check|choose|create|delete|dream|end|fix|free|give|go|insert|install|keep|"
     "leave|let|list|load|make|mend|move|must|name|needs?|open|put|raise|read|remove|rename|repair|restart|run|save|say|"
     "see|send|set|split|start|stop|takes?|trust|try|turn|use|view|wait|write"
@@ -27,7 +27,7 @@ _DEEDS = (
 TO_DO = re.compile(
     rf"%|IPyAgent\.|IPYAGENT_|ANTHROPIC_|pip install|did you mean|near(?:est)?: |known: |"
     rf"there are: |modes: |modes are |commands: |options: |usage: |is one of|allowed: |"
-    rf"types: |running: |newest: |at work: |exclude|\b(?:{_DEEDS})\b",
+    rf"types: |running: |newest: |at work: |exclude|\b(?:{_VERBS})\b",
     re.IGNORECASE,
 )
 """A command, a setting, an option, the nearest right names, or a verb that says what to do."""
@@ -65,7 +65,7 @@ NOTHING_TO_DO = {
     ),
     "a bug of ours: the report's place follows, or the reason there is none": ("internal error {…}: {…}; ",),
     "a name that cannot be: the second hole is what to use instead": ("a memory cannot be called {…}: it {…}; {…}",),
-    "the deed's own error follows, and says what to do": (
+    "the action's own error follows, and says what to do": (
         "not undone: {…}", "Allowed this once, not always: {…}", "dream, {…}: {…}", "dream of your memories",
     ),
     "a part of a line that goes on with what may be saved instead": ("not changed: ",),

@@ -312,7 +312,7 @@ class Arena:
             if backend is None:
                 process = subprocess.Popen(words, **options, env=given, close_fds=False)
             elif way == "watched" and backend.watches:  # as the shell tool does; who watches lets all of it pass
-                process = backend.spawn(words, own, lambda deed: True, **options, env=given)
+                process = backend.spawn(words, own, lambda attempt: True, **options, env=given)
             elif way == "line":
                 process = subprocess.Popen(backend.argv(words, own), **options, env=given)
             else:

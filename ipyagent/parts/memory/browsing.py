@@ -40,7 +40,7 @@ E = TypeVar("E", bound=Event)
 
 
 class MemoryUndo:
-    """Deeds of the user at one kernel's memories; `session` gives the session of now (None: nothing is
+    """What the user does with one kernel's memories; `session` gives the session of now (None: nothing is
     journalled)."""
 
     def __init__(self, memories: MemoryStores, session: Callable[[], Session | None]) -> None:

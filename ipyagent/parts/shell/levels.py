@@ -1,7 +1,7 @@
 """A command at its sandbox level: what it needs, what it may not see there, and what it was refused.
 
 Nothing here reads the command to judge it. It runs where it can do no harm, the system tells what it was about to
-change (`ipyagent.sandbox.deeds`), and that is what the user is asked about."""
+change (`ipyagent.sandbox.syscalls`), and that is what the user is asked about."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ipyagent import sandbox
 from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.journal.protocols import Needed, Workspace
 from ipyagent.kernel.audit import How, Refused
-from ipyagent.sandbox.deeds import Deed
+from ipyagent.sandbox.syscalls import Attempt
 
 Wanted = Literal["project", "network"]
 HIDE = b"agent-hide"
@@ -32,7 +32,7 @@ _PASSED = frozenset((".git", "node_modules", "site-packages", "__pycache__"))
 ENOUGH, AFTER = 6, 2.0
 """A command that was refused a network so often, and is still at it after these seconds, will not get on."""
 MOST_NAMED = 3
-_DEEDS = {
+_VERBS = {
     "write": "write", "append": "write", "remove": "remove", "replace": "replace", "make": "make", "link": "link",
     "mode": "change the mode, owner or times of",
 }  # fmt: skip
@@ -146,7 +146,7 @@ class Confined:
     def __init__(self, command: str, level: Literal["read", "project"], workspace: Workspace) -> None:
         self._level, self._workspace, self._command = level, workspace, command
         self._root = workspace.root.resolve()
-        self._refused: dict[Deed, None] = {}
+        self._refused: dict[Attempt, None] = {}
         self._changed: dict[str, None] = {}
         self._networks: list[float] = []
         self._made: set[str] = set()
@@ -188,23 +188,23 @@ class Confined:
         self._sees = found.watches
         return found.spawn(line, policy, self._seen, env=environment, **popen)
 
-    def _seen(self, deed: Deed) -> bool:
-        if deed.path.startswith(self._own):
+    def _seen(self, attempt: Attempt) -> bool:
+        if attempt.path.startswith(self._own):
             return True
-        if deed.what == "network":
+        if attempt.what == "network":
             self._networks.append(time.monotonic())
-        if not deed.allowed:
-            self._refused[deed] = None
+        if not attempt.allowed:
+            self._refused[attempt] = None
             return True
-        parts = Path(deed.path).relative_to(self._root).parts
-        if deed.what == "make" and parts[-1:] == (".git",):
-            self._made.add(deed.path)
-        if ".git" in parts[:-1] and not self._git_runs(deed.path, parts):
+        parts = Path(attempt.path).relative_to(self._root).parts
+        if attempt.what == "make" and parts[-1:] == (".git",):
+            self._made.add(attempt.path)
+        if ".git" in parts[:-1] and not self._git_runs(attempt.path, parts):
             return True
         if self._keeper is None:
             return True
         try:
-            self._keeper.changes(deed.path, _HOW[deed.what])
+            self._keeper.changes(attempt.path, _HOW[attempt.what])
         except (Refused, AgentError, CancelledError, asyncio.CancelledError, OSError):
             return False
         self._changed["/".join(parts)] = None
@@ -251,11 +251,12 @@ class Confined:
     def needs(self, failed: bool) -> Needed | None:
         """What the command needs beyond its level, where that is why it failed, or where it went on without a change
         that it meant to make in the project."""
-        outside = [deed for deed in self._refused if deed.what in ("network", "signal") or not self._is_ours(deed)]
-        inside = [deed for deed in self._refused if deed not in outside]
+        beyond = ("network", "signal")
+        outside = [attempt for attempt in self._refused if attempt.what in beyond or not self._is_ours(attempt)]
+        inside = [attempt for attempt in self._refused if attempt not in outside]
         if failed and self._git_is_hidden:
             return Needed(level="open", why="the project has hidden cells, and git keeps what notebooks were")
-        if not self._refused or not (failed or any(self._is_work(deed) for deed in inside)):
+        if not self._refused or not (failed or any(self._is_work(attempt) for attempt in inside)):
             return None
         wants = self._named([*outside, *inside] if outside and failed else inside)
         done = list(self._changed)[:MOST_NAMED]
@@ -267,7 +268,7 @@ class Confined:
     def told(self, needs: Needed | None) -> list[str]:
         """What the model is told of it."""
         lines = [f"refused: {why}" for why in (self._keeper.refused if self._keeper is not None else ())]
-        loud = any(deed.what not in ("network", "signal") for deed in list(self._refused))
+        loud = any(attempt.what not in ("network", "signal") for attempt in list(self._refused))
         if self._refused and (loud or needs is not None):
             lines.append(f"not possible at the sandbox level {self._level}: {self._named(self._refused)}")
         if not self._sees and self._level == "read":
@@ -278,24 +279,24 @@ class Confined:
     def _git_is_hidden(self) -> bool:
         return "git" in self._command and any(path.name == "objects" for path in self._hidden)
 
-    def _is_ours(self, deed: Deed) -> bool:
-        return self._level == "read" and Path(deed.path).is_relative_to(self._root)
+    def _is_ours(self, attempt: Attempt) -> bool:
+        return self._level == "read" and Path(attempt.path).is_relative_to(self._root)
 
-    def _is_work(self, deed: Deed) -> bool:
-        parts = Path(deed.path).relative_to(self._root).parts
+    def _is_work(self, attempt: Attempt) -> bool:
+        parts = Path(attempt.path).relative_to(self._root).parts
         return not any(part.startswith((".", "__")) for part in parts)
 
-    def _named(self, deeds: Sequence[Deed] | dict[Deed, None]) -> str:
+    def _named(self, attempts: Sequence[Attempt] | dict[Attempt, None]) -> str:
         said: dict[str, None] = {}
-        for deed in deeds:
-            path = Path(deed.path)
-            name = path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else deed.path
-            if deed.what == "network":
+        for attempt in attempts:
+            path = Path(attempt.path)
+            name = path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else attempt.path
+            if attempt.what == "network":
                 said["use the network"] = None
-            elif deed.what == "signal":
-                said[f"send a signal to process {deed.path}"] = None
+            elif attempt.what == "signal":
+                said[f"send a signal to process {attempt.path}"] = None
             else:
-                said[f"{_DEEDS[deed.what]} {name}"] = None
+                said[f"{_VERBS[attempt.what]} {name}"] = None
         first = list(said)[:MOST_NAMED]
         return ", ".join(first) + (f" and {len(said) - len(first)} more" if len(said) > len(first) else "")
 

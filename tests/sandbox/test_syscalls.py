@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipyagent import sandbox
-from ipyagent.sandbox.deeds import Deed
+from ipyagent.sandbox.syscalls import Attempt
 
 BACKENDS = [each for each in sandbox.find().working if each.watches]
 TOLD: dict[str, list[tuple[str, str]]] = {
@@ -44,35 +44,38 @@ def test_a_command_tells_what_it_is_about_to_change(tmp_path: Path, backend: san
         (root / "sub/deep").mkdir(parents=True)
         (root / "a").write_text("b\na\n")
         (root / "link").symlink_to("a")
-        deeds, _ = run(backend, level, root, command)
-        found = {(deed.what, os.path.relpath(deed.path, root)) for deed in deeds if deed.path.startswith(str(root))}
+        attempts, _ = run(backend, level, root, command)
+        here = [attempt for attempt in attempts if attempt.path.startswith(str(root))]
+        found = {(attempt.what, os.path.relpath(attempt.path, root)) for attempt in here}
         assert found == set(told), command
-        assert all(deed.allowed is (level == "project") for deed in deeds), command
+        assert all(attempt.allowed is (level == "project") for attempt in attempts), command
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
 def test_what_the_watch_refuses_is_not_done(tmp_path: Path, backend: sandbox.Backend) -> None:
     (tmp_path / "a").write_text("old")
-    deeds, said = run(backend, "project", tmp_path, "echo x > a; rm a; mv a b; chmod 600 a", refuse=True)
+    attempts, said = run(backend, "project", tmp_path, "echo x > a; rm a; mv a b; chmod 600 a", refuse=True)
     assert (tmp_path / "a").read_text() == "old"
     assert (tmp_path / "a").stat().st_mode & 0o777 != 0o600
     assert said.count("Permission denied") == 4
-    assert {deed.what for deed in deeds} == {"write", "remove", "mode"}
+    assert {attempt.what for attempt in attempts} == {"write", "remove", "mode"}
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
 def test_a_network_is_told_and_not_reached(tmp_path: Path, backend: sandbox.Backend) -> None:
     code = "import socket; socket.create_connection(('127.0.0.1', 9))"
-    deeds, said = run(backend, "project", tmp_path, f'python3 -c "{code}"')
-    assert ("network", False) in {(deed.what, deed.allowed) for deed in deeds}
+    attempts, said = run(backend, "project", tmp_path, f'python3 -c "{code}"')
+    assert ("network", False) in {(attempt.what, attempt.allowed) for attempt in attempts}
     assert "Error" in said
 
 
-def run(backend: sandbox.Backend, level: str, root: Path, command: str, refuse: bool = False) -> tuple[list[Deed], str]:
-    deeds: list[Deed] = []
+def run(
+    backend: sandbox.Backend, level: str, root: Path, command: str, refuse: bool = False
+) -> tuple[list[Attempt], str]:
+    attempts: list[Attempt] = []
 
-    def watch(deed: Deed) -> bool:
-        deeds.append(deed)
+    def watch(attempt: Attempt) -> bool:
+        attempts.append(attempt)
         return not refuse
 
     given = sandbox.policy("read" if level == "read" else "project", root)
@@ -82,4 +85,4 @@ def run(backend: sandbox.Backend, level: str, root: Path, command: str, refuse: 
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         said = process.communicate(timeout=30)[0].decode()
-    return [deed for deed in deeds if not deed.path.startswith(str(policy.temporary))], said
+    return [attempt for attempt in attempts if not attempt.path.startswith(str(policy.temporary))], said

@@ -30,7 +30,7 @@ What: TypeAlias = Literal["write", "append", "remove", "replace", "make", "link"
 rights, owner, times or attributes; a network; a signal to a process that is not the command's."""
 
 
-class Deed(NamedTuple):
+class Attempt(NamedTuple):
     """`path`: absolute, of the file itself ("" for a network; a process's number for a signal). `allowed`: whether the
     command's level lets it."""
 
@@ -39,7 +39,7 @@ class Deed(NamedTuple):
     allowed: bool
 
 
-Watch: TypeAlias = Callable[[Deed], bool]
+Watch: TypeAlias = Callable[[Attempt], bool]
 """Told on a thread of its own, before it is done; whether it may go on."""
 
 # Numbers of system calls as in `confine`, with where a call's paths stand: (folder's descriptor or -1, path).
@@ -195,35 +195,36 @@ class _Watching:
         caller = _Caller(process)
         if self._outer and os.path.realpath(caller.exe) == self._outer:
             return -1  # it sets the sandbox up
-        deeds = [deed for deed in self._deeds(caller, name, given) if deed is not None]
+        attempts = [attempt for attempt in self._attempts(caller, name, given) if attempt is not None]
         if name == "socket":
-            for deed in deeds:
-                self._watch(deed)
+            for attempt in attempts:
+                self._watch(attempt)
             return errno.EACCES if self._inner else -1
-        if not all(self._watch(deed) for deed in deeds) or any(self._refuses(deed) for deed in deeds):
+        if not all(self._watch(attempt) for attempt in attempts) or any(self._refuses(attempt) for attempt in attempts):
             return errno.EACCES
         if name in ATTRIBUTES and self._inner:
             return self._supervisor.answer(identity, process, name, given)
         return -1
 
-    def _refuses(self, deed: Deed) -> bool:
+    def _refuses(self, attempt: Attempt) -> bool:
         """What the kernel would let pass: Landlock what is kept in the project, bubblewrap a pipe of others."""
-        if deed.allowed or deed.what == "signal":
+        if attempt.allowed or attempt.what == "signal":
             return False
-        return self._is_kept(deed) if self._inner else Path(deed.path).is_fifo()
+        return self._is_kept(attempt) if self._inner else Path(attempt.path).is_fifo()
 
-    def _is_kept(self, deed: Deed) -> bool:
-        above = deed.what in ("remove", "replace", "link")  # so would be a folder around it
+    def _is_kept(self, attempt: Attempt) -> bool:
+        above = attempt.what in ("remove", "replace", "link")  # so would be a folder around it
+        path = attempt.path
         return any(
-            confine.under(deed.path, [each]) or (above and confine.under(each, [deed.path])) for each in self._kept
+            confine.under(path, [each]) or (above and confine.under(each, [path])) for each in self._kept
         )
 
-    def _deeds(self, caller: _Caller, name: str, given: Sequence[int]) -> list[Deed | None]:
+    def _attempts(self, caller: _Caller, name: str, given: Sequence[int]) -> list[Attempt | None]:
         at = name != "creat" and name.endswith(("at", "at2"))
         first = (_signed(given[0]), given[1]) if at else (_AT_FDCWD, given[0])
         match name:
             case "socket":
-                return [Deed("network", "", False)] if _signed(given[0]) != _FAMILIES[2] else []
+                return [Attempt("network", "", False)] if _signed(given[0]) != _FAMILIES[2] else []
             case "kill":
                 return [self._signal(caller, _signed(given[0]), given[1])]
             case "open" | "openat" | "openat2" | "creat":
@@ -255,7 +256,7 @@ class _Watching:
                     return [self._file("mode", caller.opened(_signed(given[0])), there=True)]
                 return [self._file("mode", caller.path(*first, follow=not name.startswith("l")), there=True)]
 
-    def _opens(self, path: str, flags: int) -> Deed | None:
+    def _opens(self, path: str, flags: int) -> Attempt | None:
         there = os.path.lexists(path)
         if os.path.isdir(path) or (there and flags & os.O_CREAT and flags & os.O_EXCL):
             return None  # the call fails
@@ -265,20 +266,20 @@ class _Watching:
             return None
         return self._file("append" if flags & os.O_APPEND and not flags & os.O_TRUNC else "write", path)
 
-    def _file(self, what: What, path: str, *, there: bool | None = None) -> Deed | None:
+    def _file(self, what: What, path: str, *, there: bool | None = None) -> Attempt | None:
         """None where the call would fail, or lead nowhere, whatever the level."""
         if not path or path in confine.EVERYDAY or path.startswith(_STREAMS):
             return None
         exists = os.path.lexists(path)
         if (there is not None and there != exists) or not (exists or os.path.isdir(os.path.dirname(path))):
             return None
-        allowed = confine.under(path, self._folders) and not self._is_kept(Deed(what, path, True))
+        allowed = confine.under(path, self._folders) and not self._is_kept(Attempt(what, path, True))
         touched = path if exists and what in ("write", "append", "mode", "link") else os.path.dirname(path)
         if not allowed and what != "mode" and not os.access(touched, os.W_OK):
             return None
-        return Deed(what, path, allowed)
+        return Attempt(what, path, allowed)
 
-    def _signal(self, caller: _Caller, process: int, number: int) -> Deed | None:
+    def _signal(self, caller: _Caller, process: int, number: int) -> Attempt | None:
         if not number or process <= 0 or not self._inner:
             return None  # 0 only asks; a group is the caller's or its children's
         if sys.platform == "win32":
@@ -287,7 +288,7 @@ class _Watching:
             mark = os.getsid(process) == os.getsid(caller.process)
         except OSError:
             return None  # there is none
-        return None if mark else Deed("signal", str(process), False)
+        return None if mark else Attempt("signal", str(process), False)
 
 
 def spawn(

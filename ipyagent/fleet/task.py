@@ -5,7 +5,6 @@ A task ends with an outcome, whatever happens in it; a finished one is on disk b
 
 from __future__ import annotations
 
-import atexit
 import hmac
 import json
 import os
@@ -226,7 +225,6 @@ def _run(task: MapTask, given: Any) -> Outcome:
             agent.close()
         if given is None:
             shell.user_ns.clear()  # tables of a task end with it, whoever else still holds the shell
-            atexit.unregister(shell.atexit_operations)
 
 
 def _tokens(folder: Path) -> int:

@@ -6,7 +6,9 @@ Enter and leave it on the main thread, around one run."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
 import re
 import sys
@@ -111,6 +113,12 @@ _MAKING = threading.Lock()
 """A shell takes `__main__` for a moment: one thread after the other makes one."""
 
 
+@functools.cache
+def _profile() -> tempfile.TemporaryDirectory[str]:
+    """The profile folder of all private shells of this process; removed at its end."""
+    return tempfile.TemporaryDirectory(prefix="ipyagent-shell-")
+
+
 def make_shell(namespace: dict[str, Any] | None = None) -> Any:
     """A private InteractiveShell over `namespace` (a new one when None). Its profile is a temporary
     folder, it keeps no history, and the process's own `__main__` and shell stay what they are."""
@@ -122,17 +130,17 @@ def make_shell(namespace: dict[str, Any] | None = None) -> Any:
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
     config.InteractiveShell.warn_venv = False
-    home = tempfile.TemporaryDirectory(prefix="ipyagent-shell-")
     with _MAKING:
+        home = _profile().name
         main = sys.modules["__main__"]
         try:
             shell = InteractiveShell(  # type: ignore[no-untyped-call]
                 config=config,
                 user_ns={} if namespace is None else namespace,
-                ipython_dir=home.name,
-                profile_dir=ProfileDir(location=home.name, config=config),
+                ipython_dir=home,
+                profile_dir=ProfileDir(location=home, config=config),
             )
         finally:
             sys.modules["__main__"] = main
-    vars(shell)["_ipyagent_home"] = home  # removed with the shell
+    atexit.unregister(shell.atexit_operations)  # it would keep the shell and all its variables to the end
     return shell

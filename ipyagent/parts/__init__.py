@@ -11,14 +11,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Block, Event
-from ipyagent.project import Project
+from ipyagent.project import Project, entry_points
 
 if TYPE_CHECKING:
     from ipyagent.journal.protocols import Forked, ForkOrder, ModelInfo, Tool
@@ -423,7 +422,8 @@ def known_parts(without: Iterable[str], notice: Callable[[str], None]) -> dict[s
     """Ours and those of other packages but for the names in `without`; what is wrong with one is said to `notice`."""
     left = set(without)
     found = {name: make for name, make in built_in().items() if name not in left}
-    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+    theirs = entry_points(GROUP)
+    for point in theirs:
         told = f"entry point {point.name} = {point.value}"
         if point.name in BUILT_IN or point.name in found:
             notice(f"{told}: there is a part {point.name!r} already; pip uninstall its package, or rename it")
@@ -432,7 +432,7 @@ def known_parts(without: Iterable[str], notice: Callable[[str], None]) -> dict[s
                 found[point.name] = point.load()
             except Exception as problem:  # noqa: BLE001 - foreign module code may raise anything; it is reported
                 notice(f"{told}: {type(problem).__name__}: {problem}; IPyAgent.without leaves it out")
-    if unknown := sorted(left - {*BUILT_IN, *(point.name for point in entry_points(group=GROUP))}):
+    if unknown := sorted(left - {*BUILT_IN, *(point.name for point in theirs)}):
         notice(f"IPyAgent.without names unknown parts: {', '.join(unknown)}; there are {', '.join(BUILT_IN)}")
     return found
 

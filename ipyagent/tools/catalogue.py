@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from math import log
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple, TypeGuard
 import ipyagent.tools as package
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Permission, PermissionQuestion, Tool, ToolOutput, Workspace
+from ipyagent.project import entry_points
 from ipyagent.tools.answers import capped, text_output
 from ipyagent.tools.schema import FunctionTool
 
@@ -39,7 +39,7 @@ def catalogue() -> ToolCatalogue:
     ours = _own()
     theirs: dict[str, Tool] = {}
     problems: list[str] = []
-    for point in sorted(entry_points(group="ipyagent.tools"), key=lambda point: (point.name, point.value)):
+    for point in entry_points("ipyagent.tools"):
         where = f"entry point {point.name} = {point.value}"
         try:
             value = point.load()

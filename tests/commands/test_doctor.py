@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import signal
@@ -16,16 +18,18 @@ from kernels import ROOT
 from rooms import KEY, Room, plain
 
 from ipyagent import Agent, IPyAgent, sandbox
+from ipyagent.__main__ import main
+from ipyagent.errors import AgentError
 from ipyagent.extension.doctor import examine
 from ipyagent.practice.server import PracticeServer
 
 LINE = re.compile(r"[✓!✗] [a-z ]{1,12} +\S")
+OURS = re.compile(r"ANTHROPIC_|IPYAGENT_|SSL_CERT_|\w+_proxy$", re.IGNORECASE)
 
 
 def run(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """A Python of its own in `folder`, of whose environment only `environ` concerns models and the network."""
-    ours = re.compile(r"ANTHROPIC_|IPYAGENT_|SSL_CERT_|\w+_proxy$", re.IGNORECASE)
-    without = {name: value for name, value in os.environ.items() if not ours.match(name)}
+    without = {name: value for name, value in os.environ.items() if not OURS.match(name)}
     homes = {"IPYAGENT_HOME": str(folder / ".home"), "IPYTHONDIR": str(folder / ".ipython"), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, "-m", *words], cwd=folder, env={**without, **homes, **environ},
@@ -34,10 +38,18 @@ def run(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProces
 
 
 def told(folder: Path, **environ: str) -> tuple[int, list[str]]:
-    """Exit status and lines of the command."""
-    done = run(folder, "ipyagent", "doctor", **environ)
-    assert done.stderr == ""
-    return done.returncode, done.stdout.splitlines()
+    """Exit status and lines of the command, run in this process with the same environment."""
+    said, wrong = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in filter(OURS.match, list(os.environ)):
+            patch.delenv(name)
+        for name, value in {"IPYAGENT_HOME": str(folder / ".home"), **environ}.items():
+            patch.setenv(name, value)
+        patch.chdir(folder)
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(wrong):
+            status = main(["doctor"])
+    assert wrong.getvalue() == ""
+    return status, said.getvalue().splitlines()
 
 
 def named(lines: list[str], name: str) -> str:
@@ -46,7 +58,9 @@ def named(lines: list[str], name: str) -> str:
 
 
 def test_without_a_key_it_says_what_to_set_and_fails(tmp_path: Path) -> None:
+    done = run(tmp_path, "ipyagent", "doctor")
     status, lines = told(tmp_path)
+    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (status, lines, "")
     assert status == 1
     assert all(LINE.match(line) for line in lines[:-1]), lines
     assert named(lines, "connection").startswith("✗")
@@ -148,12 +162,9 @@ UNUSABLE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "mend"),
-    [UNUSABLE[1], *(pytest.param(*case, marks=pytest.mark.slow) for case in UNUSABLE if case != UNUSABLE[1])],
-)
+@pytest.mark.parametrize(("name", "value", "mend"), UNUSABLE)
 def test_a_proxy_or_certificate_variable_that_cannot_be_used_is_named_alike_by_doctor_and_a_turn(
-    name: str, value: str, mend: str, tmp_path: Path
+    name: str, value: str, mend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "socks" in value and find_spec("socksio"):
         pytest.skip("SOCKS works here")
@@ -164,13 +175,31 @@ def test_a_proxy_or_certificate_variable_that_cannot_be_used_is_named_alike_by_d
     words = line.split(maxsplit=2)[2]
     assert words.startswith(name)
     assert mend in words
+    for each in filter(OURS.match, list(os.environ)):
+        monkeypatch.delenv(each)
+    for each, said in {"IPYAGENT_HOME": str(tmp_path / ".home"), **environ}.items():
+        monkeypatch.setenv(each, said)
+    agent = Agent(folder=tmp_path)
+    try:
+        with pytest.raises(AgentError) as refused:
+            agent.run_sync("hello")
+    finally:
+        agent.close()
+    assert words in str(refused.value)
+    assert "hidden-word" not in f"{refused.value}{lines}"
+
+
+@pytest.mark.slow
+def test_a_proxy_that_cannot_be_used_is_told_in_ipython_without_a_traceback(tmp_path: Path) -> None:
+    name, value, mend = UNUSABLE[1]
     asked = "get_ipython().run_line_magic('load_ext', 'ipyagent'); get_ipython().run_cell_magic('agent', '', 'hello')"
+    environ = {name: value, "ANTHROPIC_API_KEY": KEY}
     done = run(tmp_path, "IPython", "--no-banner", "--colors=NoColor", "-c", asked, **environ)
     shown = done.stdout + done.stderr
-    assert words in shown
+    assert mend in shown
     assert "Traceback" not in shown
     assert "Exception ignored" not in shown
-    assert "hidden-word" not in shown + "".join(lines)
+    assert "hidden-word" not in shown
 
 
 def test_variables_with_which_a_client_can_be_made_are_not_complained_of(tmp_path: Path) -> None:

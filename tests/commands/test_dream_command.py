@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import signal
@@ -18,6 +20,7 @@ from notes_room import until
 from pace import within
 from rooms import KEY, MODEL
 
+from ipyagent.__main__ import main
 from ipyagent.parts.memory.transaction import DreamLock
 from ipyagent.practice.replies import Reply, text
 
@@ -30,20 +33,32 @@ def room(tmp_path: Path) -> Iterator[DreamRoom]:
         yield made
 
 
-def start(room: DreamRoom, *arguments: str, project: Path | None = None, **environ: str) -> subprocess.Popen[str]:
+def environment(room: DreamRoom, given: dict[str, str]) -> dict[str, str]:
+    """All that the command finds: nothing of models but what is given."""
     known = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "IPYAGENT_"))}
-    given = {"IPYAGENT_HOME": str(room.home), "PYTHONPATH": str(ROOT), "HOME": str(room.home), **environ}
+    return {**known, "IPYAGENT_HOME": str(room.home), "PYTHONPATH": str(ROOT), "HOME": str(room.home), **given}
+
+
+def start(room: DreamRoom, *arguments: str, **environ: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "ipyagent", "dream", "--project", str(project or room.folder), *arguments],
-        env={**known, **given}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=room.home,
+        [sys.executable, "-m", "ipyagent", "dream", "--project", str(room.folder), *arguments],
+        env=environment(room, environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=room.home,
     )  # fmt: skip
 
 
-def dream(room: DreamRoom, *arguments: str, **more: Any) -> tuple[int, str, str]:
-    process = start(room, *arguments, **more)
-    out, problem = process.communicate(timeout=60)
-    assert len((out + problem).splitlines()) == 1, out + problem
-    return process.returncode, out.strip(), problem.strip()
+def dream(room: DreamRoom, *arguments: str, project: Path | None = None, **environ: str) -> tuple[int, str, str]:
+    """The command in this process, in an environment of its own: exit status, the two streams."""
+    out, problem = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ.keys() - (given := environment(room, environ)).keys():
+            patch.delenv(name)
+        for name, value in given.items():
+            patch.setenv(name, value)
+        patch.chdir(room.home)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(problem):
+            status = main(["dream", "--project", str(project or room.folder), *arguments])
+    assert len((out.getvalue() + problem.getvalue()).splitlines()) == 1, (out.getvalue(), problem.getvalue())
+    return status, out.getvalue().strip(), problem.getvalue().strip()
 
 
 def real(room: DreamRoom) -> dict[str, str]:
@@ -64,8 +79,9 @@ def test_with_the_practice_model_it_needs_neither_key_nor_network(room: DreamRoo
 def test_with_a_real_endpoint(room: DreamRoom) -> None:
     room.save_many()
     room.dreams = [deleting("fact_0.md"), text("Done.")]
-    code, line, _ = dream(room, **real(room))
-    assert code == 0
+    process = start(room, **real(room))  # as cron does it
+    line, problem = process.communicate(timeout=60)
+    assert (process.returncode, problem) == (0, "")
     assert line.startswith("1 deleted (fact_0.md); undo: %memory dream --undo; it cost $")
     assert "fact_0.md" not in room.content()
 

@@ -54,6 +54,10 @@ def main_argument(input: Mapping[str, Any], width: int = 90) -> str:
     """The most telling argument on one line, cleaned; "" when there is none."""
     if verb := _verb(input):
         return line(f"{verb} {_place(input)}", width)
+    action = input.get("action")
+    if isinstance(action, str) and action.isidentifier():
+        about = {key: value for key, value in input.items() if key in _FIRST}
+        return line(f"{action} {main_argument(about, width)}".rstrip(), width)
     for key in (*_FIRST, *input):
         value = input.get(key)
         if isinstance(value, str) and value.strip():

@@ -22,8 +22,8 @@ function sessionsPart({ channel, own }) {
     fill: (head, about, [id, time, first, turns, cost, notebook, size, copy, problem, current], node) => {
       head.append(element("span", "ia-name", first || problem || "nothing asked yet"));
       if (current) head.append(element("span", "ia-tag ib-state", "this one"));
-      head.append(element("span", "ia-dim ia-small ia-number ia-end", `${turns.toLocaleString("en")} turn${turns === 1 ? "" : "s"} · ${cost}`));
-      about.textContent = [time, notebook, copy, `${size.toLocaleString("en")} kB`].filter(Boolean).join(" · ");
+      const asked = `${turns.toLocaleString("en")} turn${turns === 1 ? "" : "s"}`;
+      about.textContent = [time, asked, cost, notebook, copy, `${size.toLocaleString("en")} kB`].filter(Boolean).join(" · ");
       node.title = id;
     },
     open: (row, focus) => {

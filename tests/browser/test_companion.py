@@ -441,7 +441,8 @@ def test_the_companion_looks_right_and_has_no_fault_that_axe_knows(product: Prod
     app = product.jupyter.app
     with Page(product.jupyter, shots, width=1400, height=1000) as page:
         long = "value = " + " + ".join(f"part_{n}" for n in range(30))
-        ids = opened(product, page, "looks.ipynb", [ASK, "1 / 0", "%%agent\nedit **it**", long, "%%agent\n"])
+        request = "%%agent\nedit **it**" + " and say in a sentence what you have changed" * 4
+        ids = opened(product, page, "looks.ipynb", [ASK, "1 / 0", request, long, "%%agent\n"])
         page.run(1)
         product.script(
             tool("notebook", {"action": "read"}),
@@ -453,6 +454,9 @@ def test_the_companion_looks_right_and_has_no_fault_that_axe_knows(product: Prod
         expect(diff).to_be_visible()
         page.command("ipyagent:panel")
         expect(page.page.locator("#ipyagent-side .ia-board")).to_be_visible()
+        page.page.locator("#ipyagent-side [role=tab]", has_text="Skills").click()
+        names = page.page.locator("#ipyagent-side .ia-name")
+        expect(names.first).to_be_visible()
         bring_axe(page)
         whole = "(node) => node.scrollWidth <= node.clientWidth + 1"
         for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
@@ -460,6 +464,8 @@ def test_the_companion_looks_right_and_has_no_fault_that_axe_knows(product: Prod
             for width in (1400, 800):
                 page.page.set_viewport_size({"width": width, "height": 1000})
                 until(lambda: diff.locator(".ipyagent-diff-text").evaluate(whole), "a diff that is all to be seen")
+                until(lambda: page.cell(2).locator(".cm-scroller").evaluate(whole), "a request that is all to be seen")
+                assert names.evaluate_all(f"(all) => all.every({whole})"), "names of skills"
                 diff.scroll_into_view_if_needed()
                 page.shot(f"companion_looks_{app}_{width}_{suffix}")
                 page.cell(1).scroll_into_view_if_needed()
@@ -473,7 +479,7 @@ def test_the_companion_looks_right_and_has_no_fault_that_axe_knows(product: Prod
                 page.page.keyboard.press("Escape")
         diff.locator(".ipyagent-accept").click()
         page.wait_done(2)
-        shows(page, [ASK, "1 / 0", "%%agent\nedit **it**", long.replace("part_7", "seven"), "%%agent\n"])
+        shows(page, [ASK, "1 / 0", request, long.replace("part_7", "seven"), "%%agent\n"])
         assert ours(page) == []
         page.shut_down()
 

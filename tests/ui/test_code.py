@@ -38,6 +38,8 @@ def test_the_main_argument_is_the_telling_row() -> None:
     assert main_argument({"code": "import pandas\n# comment\n\ndf.head()\nmore"}) == "df.head()"
     assert main_argument({"timeout": 3, "command": "ls -l\nrm x"}) == "ls -l rm x"
     assert main_argument({"limit": 3}) == "3"
+    assert main_argument({"action": "replace", "cell": "ab12", "source": "# why\na = 1"}) == "replace a = 1"
+    assert main_argument({"action": "insert", "after": "ab12"}) == "insert"
     assert main_argument({}) == ""
     assert main_argument({"path": "a\x1b[2J\u202e.py"}) == "a⟨U+202E⟩.py"
 

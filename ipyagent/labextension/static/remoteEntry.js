@@ -378,11 +378,13 @@
         content?.setAttribute("spellcheck", "true");
         const empty = source.trim().split("\n").length === 1 && /^\s*%%\w+[^\n]*\n\s*$/.test(source);
         cell.node.classList.toggle("ipyagent-empty", empty);
+        // an editor is made when its cell comes into sight, and Lab sets the options of all anew
+        if (cell.editor && !cell.editor.getOption("lineWrap")) cell.editor.setOption("lineWrap", true);
       }
       if (ours === was) return;
       cell.node.classList.toggle("ipyagent-cell", ours);
-      cell.editor?.setOption("lineWrap", ours || Boolean(this.notebook.editorConfig?.code?.lineWrap));
       if (!ours) {
+        cell.editor?.setOption("lineWrap", Boolean(this.notebook.editorConfig?.code?.lineWrap));
         cell.node.classList.remove("ipyagent-empty");
         cell.model.mimeType = this.notebook.codeMimetype;
       }
@@ -525,6 +527,7 @@
 .ipyagent-side .ia-timeline .it-detail { max-height: none; }
 .ipyagent-side-told { color: var(--jp-ui-font-color2); flex: 1 1 100%; }
 .ipyagent-status { cursor: pointer; background: none; border: 0; color: inherit; font: inherit; padding: 0 6px; line-height: 24px; }
+@media (max-width: 1000px) { .ipyagent-status-model:has(+ :not(:empty)) { display: none; } }
 `;
 
   const ICON =
@@ -564,7 +567,7 @@
         const side = new Side();
         side.id = "ipyagent-side";
         side.addClass("ipyagent-side");
-        side.title.caption = "Agent: context, memory, skills, sub-agents, sessions";
+        side.title.caption = "Agent Panel";
         side.title.icon = new LabIcon({ name: "ipyagent:agent", svgstr: ICON });
         const head = element("div", "ipyagent-side-head");
         const name = element("h2", "ipyagent-side-name");
@@ -598,12 +601,17 @@
         // ---- the status bar
         const item = new Widget({ node: button("", () => app.commands.execute("ipyagent:panel"), "ipyagent-status") });
         item.node.title = "The agent of this notebook: model, context in use, cost of the session";
+        const model = element("span", "ipyagent-status-model"); // a narrow page has room for the rest only
+        const rest = element("span");
+        item.node.append(model, rest);
         const active = new Signal(item);
         service(IStatusBar)?.registerStatusItem("ipyagent:status", {
           item, align: "right", rank: 90, isActive: () => Boolean(front()?.known), activeStateChanged: active,
         });
         const show = () => {
-          item.node.textContent = front()?.known ? words(front().status) : "";
+          const status = front()?.known ? front().status : {};
+          rest.textContent = words({ ...status, model: "" });
+          model.textContent = [string(status.model), rest.textContent && " · "].filter(Boolean).join("");
           active.emit(undefined);
           app.commands.notifyCommandChanged();
           draw();

@@ -259,7 +259,7 @@ def _insert(asked: EditArguments, notebook: Notebook, put: list[str]) -> _Made:
             raise ToolFailure(f"this very cell stands there already, as {twin.ident}: it is not inserted twice")
         refuse_stand_in(source, "")
         after = after.inserted(number, kind, source)
-        diffs.append(_diff("", source, f"new {kind} cell {where if number == at else 'behind it'}"))
+        diffs.append(_diff("", source, f"new {kind} cell {where if number == at else 'after that'}"))
     ident = after.cells[at + len(diffs) - 1].ident
     what = f"a {asked.new[0][1]} cell" if len(diffs) == 1 else f"{len(diffs)} cells"
     return f"Insert {what} {where} in", ident, after, "\n".join(diffs)

@@ -299,7 +299,7 @@ class Displays:
                     for picture in inside.pictures:
                         self._keep("", None, picture)
                 elif widget is not None:
-                    now = cap(clean(widget_text(widget)), _LEAST)
+                    now = cap(clean(widget_text(widget, shown=self._shows)), _LEAST)
                     self._kept.append(each._replace(text=now or each.text))
                 elif not each.widget:
                     self._kept.append(each)
@@ -319,6 +319,11 @@ class Displays:
     @property
     def _in_terminal(self) -> bool:
         return self._cell is not None and self._cell.text_alone
+
+    @property
+    def _shows(self) -> bool:
+        """Whether the user sees what has a rich form."""
+        return self._cell is not None and not self._in_terminal
 
     def _readable(self, data: Mapping[str, Any], said: str | None) -> Mapping[str, Any]:
         """In a terminal what can be read of an object whose text form says nothing."""
@@ -381,7 +386,7 @@ class Displays:
         room = max(_LEAST, self._max_chars - sum(len(each.text or "") for each in self._kept))
         texts = {kind: part for kind, part in data.items() if not kind.startswith("image/") or "svg" in kind}
         seen = texts if picture is None else {**texts, picture.media_type: ""}
-        said = text_of(seen, room, value, shown=self._cell is not None and not self._in_terminal)
+        said = text_of(seen, room, value, shown=self._shows)
         if picture is None and (said is None or is_bare(said)):
             said = next((f"(a picture, {kind})" for kind in data if kind.startswith("image/")), said)
         text = cap(clean(said).rstrip("\n"), room) if said is not None else None

@@ -21,7 +21,7 @@ from typing import Any
 
 from ipyagent.escape import cut, plain
 from ipyagent.kernel.html_text import MOST_HTML, markdown_of
-from ipyagent.kernel.previews import TypeInfo, find
+from ipyagent.kernel.previews import TypeInfo, find, stored
 from ipyagent.kernel.previews.charts import plotly_words, vega_words, words
 from ipyagent.kernel.variables import described
 
@@ -224,7 +224,7 @@ def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None, *, shown: 
     plain = bundle.get("text/plain")
     said = None if plain is None else str(plain)
     if told := _chart(bundle, value):
-        return f"[{told[0]} shown to the user: {told[1]}]" if shown else f"[{told[0]}: {told[1]}]"
+        return _line(told, shown=shown)
     if said is not None and _family(value) == "widgets":
         said = widget_text(value) or said  # ipywidgets' own text ends after 110 characters
     bare = said is None or is_bare(said) or (isinstance(value, str) and "text/html" in bundle)
@@ -245,16 +245,23 @@ def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None, *, shown: 
     return said
 
 
-def widget_text(widget: Any) -> str:
-    """A widget as it stands now: its text form, or where that is long (a canvas with its toolbar) a description."""
+def widget_text(widget: Any, *, shown: bool = False) -> str:
+    """A widget as it stands now: of one that holds a chart the line about it, else its text form, or where that is
+    bare or long (a canvas with its toolbar) a description."""
+    if told := _chart({}, widget):
+        return _line(told, shown=shown)
     try:
         said = repr(widget)
     except Exception:  # noqa: BLE001 - a foreign repr
         said = ""
-    return said if 0 < len(said) <= LONG_WIDGET else described(widget, 240) or said
+    return said if 0 < len(said) <= LONG_WIDGET and not is_bare(said) else described(widget, 240) or said
 
 
 _CHARTS = ("plotly chart", "Vega-Lite chart", "bokeh chart", "map")
+
+
+def _line(told: tuple[str, str], *, shown: bool) -> str:
+    return f"[{told[0]} shown to the user: {told[1]}]" if shown else f"[{told[0]}: {told[1]}]"
 
 
 def says_shown(said: str | None) -> bool:
@@ -402,16 +409,47 @@ def _chart(bundle: Mapping[str, Any], value: Any) -> tuple[str, str] | None:
             return "plotly chart", plotly_words(part["data"], part.get("layout"))
         if "vega" in kind and kind.endswith("json") and (told := _vega(part)):
             return "Vega-Lite chart", told
+    if _family(value) == "plotly figures":
+        return "plotly chart", plotly_words(stored(value, "_data"), stored(value, "_layout"))
     root = type(value).__module__.partition(".")[0]
     try:
-        if root == "altair" and hasattr(value, "to_dict"):
-            return "Vega-Lite chart", _vega(value.to_dict())
+        chart = value if hasattr(value, "to_dict") else getattr(value, "chart", None)  # its widget has one
+        if root == "altair" and hasattr(chart, "to_dict"):
+            return "Vega-Lite chart", _vega(chart.to_dict())
     except Exception:  # noqa: BLE001 - foreign code: the object is told as any other
         return None
     if root == "folium":
         return "map", described(value, 240)
     if any("bokeh" in kind for kind in bundle):
         return ("bokeh chart", told) if (told := _bokeh(bundle)) else None
+    return _chart_in_page(str(bundle.get("text/html", "")))
+
+
+_TRACES = re.compile(r"Plotly\.newPlot\(\s{0,200}(?:\"[^\"]{0,100}\"|'[^']{0,100}'),\s{0,200}")
+_LAYOUT = re.compile(r",\s{0,200}")
+_MOST_SPECIFIED = 4_000_000
+"""Characters of a page, from where its last chart is drawn, that are read."""
+
+
+def _chart_in_page(page: str) -> tuple[str, str] | None:
+    """The last chart of HTML that plotly or altair made: their renderers for notebooks, and `to_html`."""
+    decode = json.JSONDecoder().raw_decode
+    draws = page.rfind("Plotly.newPlot(")
+    begin = draws if draws >= 0 else max(page.rfind("})({") + 3, page.rfind(" spec = {") + 8)
+    if len(page) - begin > _MOST_SPECIFIED:
+        return None
+    try:
+        if draws >= 0:
+            if (call := _TRACES.match(page, draws)) is None:
+                return None
+            data, end = decode(page, call.end())
+            behind = _LAYOUT.match(page, end)
+            layout = decode(page, behind.end())[0] if behind else {}
+            return "plotly chart", plotly_words(data, layout)
+        if "vega.github.io/schema/vega-lite" in page and (told := _vega(decode(page, begin)[0])):
+            return "Vega-Lite chart", told
+    except (ValueError, RecursionError):
+        pass  # no JSON: the page is told as any other
     return None
 
 

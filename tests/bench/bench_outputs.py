@@ -1,13 +1,13 @@
-"""What people and the model see of some 90 cells with 60 libraries: each is run by the agent and plainly, in real
+"""What people and the model see of 106 cells with 55 libraries: each is run by the agent and plainly, in real
 kernels, and what stands in JupyterLab (live, saved and reopened, with no network) and in the notebook's HTML is
-compared. A library that is not installed is left out and named.
+compared: MIME types, what is drawn, its size and its ink. A library that is not installed is left out and named.
 
 `python -m tests.bench outputs` prints the table. `python -m tests.bench.bench_outputs FILE [NAME …]` goes on where an
 earlier run that wrote FILE was ended, or compares these cells again."""
 
 from __future__ import annotations
 
-import html
+import io
 import json
 import os
 import re
@@ -20,9 +20,10 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import nbformat
+import PIL.Image
 
 from ipyagent.journal.events import ToolReturned
 from ipyagent.journal.journal import TRANSCRIPT, read_events
@@ -62,6 +63,35 @@ CELLS: dict[str, tuple[str, str]] = {
     "plotly": ("plotly", "import plotly.graph_objects as go\ngo.Figure(go.Scatter(x=[1, 2], y=[3, 4]))"),
     "plotly show": ("plotly", "import plotly.graph_objects as go\ngo.Figure(go.Bar(x=[1], y=[3])).show()"),
     "plotly init": ("plotly", "from plotly.offline import init_notebook_mode\ninit_notebook_mode(connected=True)"),
+    **{
+        f"plotly, {renderer}": (
+            "plotly",
+            f"import plotly.graph_objects as go\ngo.Figure(go.Scatter(x=[1, 2, 3], y=[3, 5, 4])).show('{renderer}')",
+        )
+        for renderer in ("plotly_mimetype", "notebook", "notebook_connected", "iframe")
+    },
+    "FigureWidget": ("plotly", "import plotly.graph_objects as go\ngo.FigureWidget(go.Bar(x=[1, 2], y=[3, 4]))"),
+    **{
+        f"altair, {renderer}": (
+            "altair",
+            "import altair as alt, pandas as pd\n"
+            f"with alt.renderers.enable('{renderer}'{', offline=True' * (renderer == 'jupyter')}):\n"
+            "    display(alt.Chart(pd.DataFrame({'a': [1, 2], 'b': [3, 4]})).mark_bar().encode(x='a:N', y='b'))",
+        )
+        for renderer in ("mimetype", "html", "jupyter", "png", "svg")
+    },
+    "Vega-Lite 5": (
+        "IPython",
+        "display({'application/vnd.vegalite.v5+json': {'$schema': 'https://vega.github.io/schema/vega-lite/v5.json',\n"
+        "    'data': {'values': [{'a': 'x', 'b': 3}, {'a': 'y', 'b': 5}]}, 'mark': 'bar', 'width': 200,\n"
+        "    'encoding': {'x': {'field': 'a'}, 'y': {'field': 'b', 'type': 'quantitative'}}}}, raw=True)",
+    ),
+    "bokeh, inline": (
+        "bokeh",
+        "from bokeh.io import output_notebook\nfrom bokeh.resources import INLINE\n"
+        "from bokeh.plotting import figure, show\noutput_notebook(INLINE)\n"
+        "p = figure(width=200, height=200, title='Bars'); p.vbar(x=[1, 2], top=[3, 4], width=0.5)\nshow(p)",
+    ),
     "bokeh": (
         "bokeh",
         "from bokeh.io import output_notebook\nfrom bokeh.plotting import figure, show\noutput_notebook()\n"
@@ -318,6 +348,7 @@ def ran(cells: list[str], folder: Path) -> list[Any]:
 EXECUTE = """
 import sys, nbformat
 from nbclient import NotebookClient
+nbformat.v4.nbbase.validate = lambda *_, **__: None  # altair's mimetype renderer breaks its rules
 file = sys.argv[1]
 book = nbformat.read(file, 4)
 where = {"metadata": {"path": file.rpartition("/")[0]}}
@@ -338,10 +369,14 @@ def _rich(cell: Any) -> list[list[str]]:
 LOOK = """(i) => {
   const cell = document.querySelectorAll(".jp-CodeCell")[i];
   const drawn = "svg, canvas, img, iframe, video, audio, table, .jupyter-widgets";
-  return [...cell.querySelectorAll(".jp-OutputArea-output")].map((node) => [
-    node.dataset.mimeType ?? "", node.querySelector(".ipyagent") !== null, node.textContent,
-    [...node.querySelectorAll(drawn)].filter((part) => part.getBoundingClientRect().width > 1)
-      .map((part) => part.localName).sort().join(" ")]);
+  return [...cell.querySelectorAll(".jp-OutputArea-output")].map((node) => {
+    const { width, height } = node.getBoundingClientRect();
+    return [
+      node.dataset.mimeType ?? "", node.querySelector(".ipyagent") !== null, node.textContent,
+      [...node.querySelectorAll(drawn)].filter((part) => part.getBoundingClientRect().width > 1)
+        .map((part) => part.localName).sort().join(" "),
+      Math.round(width), Math.round(height)];
+  });
 }"""
 COUNT = "() => document.querySelectorAll('.jp-CodeCell').length"
 ALL_THERE = f"(count) => ({COUNT})() === count"
@@ -355,13 +390,37 @@ _SILENT = re.compile(r"%\||^Out\[#\]:$|^\[?<(?:Axes|matplotlib)\b|^<[\w.]+ (?:ob
 name a type alone, in whose place a description stands."""
 _FRAMES = "Traceback (most recent call last)"
 """Its frames are told without the libraries' own; the error's line is the same."""
-Outputs = list[tuple[str, bool, str, str]]
-"""Of one cell each output's MIME type, whether it is the agent's own, its text, and the elements that are drawn."""
 
 
-def on_page(names: list[str], folder: Path) -> dict[str, dict[str, str]]:
-    """Where a person sees less of a cell that the agent ran, by cell and place: in JupyterLab while the notebook is
-    live, when it is saved and opened again, and in the HTML of nbconvert; "" where nothing is missing."""
+class Output(NamedTuple):
+    """One output on a page: its MIME type, whether it is the agent's own, its text, the elements that are drawn, its
+    size, and how many of its pixels differ from the colour that most of them have."""
+
+    kind: str
+    own: bool
+    words: str
+    drawn: str
+    width: int
+    height: int
+    ink: int = 0
+
+
+Outputs = list[Output]
+_UNFIT = re.compile(r"[^-.\w]+")
+"""For a file's name."""
+
+
+class OnPage(NamedTuple):
+    """Of one cell by place: what a person sees less of where the agent ran it, "" for nothing, and whether what the
+    plain cell displays is blank there (it needs a network, or a kernel)."""
+
+    less: dict[str, str]
+    blank: dict[str, bool]
+
+
+def on_page(names: list[str], folder: Path) -> dict[str, OnPage]:
+    """These cells in JupyterLab while the notebook is live, when it is saved and opened again, and in the HTML of
+    nbconvert; no page reaches a network. IPYAGENT_SCREENSHOTS names a folder for pictures of the cells."""
     codes = {name: CELLS[name][1] for name in names}
     places: dict[str, list[list[Outputs]]] = {}
     with PracticeServer(_replies(codes)) as model:
@@ -381,58 +440,87 @@ def on_page(names: list[str], folder: Path) -> dict[str, dict[str, str]]:
                         page.wait_idle()
                         if page.page.evaluate(COUNT) > len(cells):  # `%recall` puts a cell below its own
                             page.page.evaluate(DROP, at + 1)
-                    places.setdefault("live", []).append(_drawn(page.page, len(cells)))
+
+                    def look(place: str, page: Page = page, name: str = name) -> None:
+                        shots = [f"{each} - {place} - {name.partition('.')[0]}" for each in ("set-up", *names)]
+                        places.setdefault(place, []).append(_drawn(page.page, shots))
+
+                    look("live")
                     page.save()
                     page.shut_down()
                     page.page.reload()
                     page.open(name, kernel=False)
                     page.page.wait_for_function(ALL_THERE, arg=len(cells), timeout=60_000)
-                    places.setdefault("reopened", []).append(_drawn(page.page, len(cells)))
-                places.setdefault("nbconvert", []).append(_exported(folder / name))
+                    look("reopened")
+                    html = [sys.executable, "-m", "nbconvert", "--to", "html", str(folder / name)]
+                    subprocess.run(html, check=True, timeout=300)
+                    page.page.goto((folder / name).with_suffix(".html").as_uri(), wait_until="domcontentloaded")
+                    look("nbconvert")
         finally:
             server.stop()
     return {
-        name: {place: _less(plainly[at], by_agent[at]) for place, (plainly, by_agent) in places.items()}
+        name: OnPage(
+            {place: _less(plainly[at], by_agent[at]) for place, (plainly, by_agent) in places.items()},
+            {place: _blank(plainly[at]) for place, (plainly, _) in places.items()},
+        )
         for at, name in enumerate(names, 1)
     }
 
 
-def _drawn(page: Any, cells: int) -> list[Outputs]:
-    """What stands in the cells once nothing changes any more, after 15 s at most."""
+def _drawn(page: Any, shots: list[str]) -> list[Outputs]:
+    """What stands in the cells, one for each name in `shots`, once nothing changes any more, after 15 s at most."""
     seen: list[Outputs] = []
     until = time.monotonic() + 15
     while time.monotonic() < until:
         page.wait_for_timeout(2_000)
-        before, seen = seen, [[tuple(each) for each in page.evaluate(LOOK, at)] for at in range(cells)]
+        before, seen = seen, [[Output(*each) for each in page.evaluate(LOOK, at)] for at in range(len(shots))]
         if seen == before:
             break
+    for at, (outputs, shot) in enumerate(zip(seen, shots, strict=True)):
+        cell = page.locator(".jp-CodeCell").nth(at)
+        if kept := os.environ.get("IPYAGENT_SCREENSHOTS"):
+            cell.screenshot(path=Path(kept, f"{_UNFIT.sub('_', shot)}.png"))
+        for number, each in enumerate(outputs):
+            if each.kind not in TEXTS and not each.own and each.width > 1 and each.height > 1:
+                picture = cell.locator(".jp-OutputArea-output").nth(number).screenshot()
+                outputs[number] = each._replace(ink=_ink(picture))
     return seen
 
 
-def _exported(notebook: Path) -> list[Outputs]:
-    subprocess.run([sys.executable, "-m", "nbconvert", "--to", "html", str(notebook)], check=True, timeout=300)
-    _, *cells = re.split(r'<div class="jp-Cell jp-CodeCell', notebook.with_suffix(".html").read_text("utf-8"))
-    found: list[Outputs] = []
-    for cell in cells:
-        _, *outputs = re.split(r'jp-OutputArea-output[^>]* data-mime-type="', cell)
-        parts = [(each.partition('"')[0], each.partition('"')[2]) for each in outputs]
-        words = [html.unescape(re.sub(r"<[^>]*(?:>|$)", "", part)) for _, part in parts]
-        own = ["ia-static" in part[:300] for _, part in parts]
-        found.append([(kind, *more, "") for (kind, _), *more in zip(parts, own, words, strict=True)])
-    return found
+def _ink(picture: bytes) -> int:
+    with PIL.Image.open(io.BytesIO(picture)) as opened:
+        colours = opened.convert("RGB").getcolors(opened.width * opened.height)
+    assert colours is not None
+    return sum(count for count, _ in colours) - max(colours)[0]
+
+
+def _blank(outputs: Outputs) -> bool:
+    rich = [each for each in outputs if each.kind not in TEXTS]
+    return bool(rich) and not any(each.ink for each in rich)
 
 
 def _less(plainly: Outputs, by_agent: Outputs) -> str:
-    """What of the plain cell the agent's cell lacks: outputs by their types and what they draw, and lines of text."""
-    wanted = [(kind, drawn) for kind, _, _, drawn in plainly if kind not in TEXTS]
-    there = [(kind, drawn) for kind, own, _, drawn in by_agent if kind not in TEXTS and not own]
-    texts = _masked("\n".join(words for _, _, words, _ in by_agent))
-    said = [_masked(words).rstrip().split("\n") for kind, _, words, _ in plainly if kind in TEXTS[:3]]
+    """What of the plain cell the agent's cell lacks: outputs by their types and what they draw, size and ink, and
+    lines of text."""
+    wanted = [each for each in plainly if each.kind not in TEXTS]
+    there = [each for each in by_agent if each.kind not in TEXTS and not each.own]
+    texts = _masked("\n".join(each.words for each in by_agent))
+    said = [_masked(each.words).rstrip().split("\n") for each in plainly if each.kind in TEXTS[:3]]
     said = [lines[-1:] if any(_FRAMES in line for line in lines) else lines for lines in said]
     lines = [line.strip() for lines in said for line in lines]
     missing = [line for line in lines if line and not _SILENT.search(line) and line not in texts]
-    kinds = [f"{wanted} plainly, {there} by the agent"] * (wanted != there)
-    return " and ".join([*kinds, *(f"no line {line!r}" for line in missing[:1])])
+    kinds = [[(each.kind, each.drawn) for each in outputs] for outputs in (wanted, there)]
+    found = [f"{kinds[0]} plainly, {kinds[1]} by the agent"] * (kinds[0] != kinds[1])
+    for one, other in zip(wanted, there, strict=False):
+        for what, before, now in zip(Output._fields[4:], one[4:], other[4:], strict=True):
+            if abs(before - now) > ALIKE * before + 16:
+                found.append(f"{what} {before} plainly, {now} by the agent")
+    return " and ".join([*found, *(f"no line {line!r}" for line in missing[:1])])
+
+
+ALIKE = 0.2
+"""By how much the size and the ink of an output may differ: times and layouts do from run to run, and a result stands
+some pixels lower than what is displayed."""
 
 
 def _masked(words: str) -> str:
@@ -442,7 +530,7 @@ def _masked(words: str) -> str:
 
 # ---------------------------------------------------------------------- the table
 
-TOGETHER = 8
+TOGETHER = 12
 """Cells of one notebook: a page draws so many at once."""
 Row = tuple[str, str, str]
 
@@ -451,16 +539,17 @@ def group(names: list[str]) -> Iterator[Row]:
     """The rows of these cells, each run in a plain and in an agent's notebook, by nbclient and on a page."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as page:
         seen = compared(names, Path(folder))
-        less = on_page(names, Path(page))
+        pages = on_page(names, Path(page))
     previews = previewed([("", [CELLS[name][1] for name in names])])[0]
     for name, one_line in zip(names, previews, strict=True):
         one = seen[name]
         kinds = ", ".join("+".join(kind.rpartition("/")[2] for kind in kinds) for kinds in one.agent) or "text"
         tokens = f"{estimate_text(one.told)} tokens" + (f", {one.pictures} pictures" if one.pictures else "")
-        places = {"nbclient": "" if one.plain == one.agent else f"plainly {one.plain}", **less[name]}
+        places = {"nbclient": "" if one.plain == one.agent else f"plainly {one.plain}", **pages[name].less}
         missing = "; ".join(f"{place}: {what}" for place, what in places.items() if what)
         shown = f"preview {estimate_text(one_line)} tokens: {one_line[:90]}" if one_line else "no value"
-        found = missing or f"as plainly: {', '.join(places)}"
+        blank = ", ".join(place for place, nothing in pages[name].blank.items() if nothing)
+        found = (missing or f"as plainly: {', '.join(places)}") + f" (blank in both: {blank})" * bool(blank)
         yield f"outputs: {name}", f"{kinds[:60]}; model {tokens}; {shown}", found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ipyagent.practice.replies import text, tool
+from tests.bench.bench_outputs import on_page
 
 from .lab import CHROMIUM, Page, write_notebook
 from .product import Product, until
@@ -67,3 +68,14 @@ def test_tables_and_charts_stand_between_what_is_said_of_them(tmp_path: Path, sh
     png = [data["image/png"] for data in bundles if "image/png" in data]
     assert len(png) == 1
     assert (tmp_path / "shown.ipynb").read_text("utf-8").count(png[0].strip()[:200]) == 1, "the picture is kept once"
+
+
+AS_PLAINLY = ["Styler", "matplotlib svg", "animation", "scikit-learn", "tqdm.notebook", "figure in an Output",
+              "Vega-Lite 5", "HTML to JSON"]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_an_agents_cell_is_drawn_as_a_plain_cell_is_live_reopened_and_exported(tmp_path: Path) -> None:
+    for name, found in on_page(AS_PLAINLY, tmp_path).items():
+        assert found.less == {"live": "", "reopened": "", "nbconvert": ""}, name
+        assert not found.blank["live"], name

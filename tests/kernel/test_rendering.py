@@ -208,6 +208,30 @@ def test_a_text_form_that_says_something_is_kept_and_a_chart_is_described() -> N
     )
 
 
+NEW_PLOT = """<div><script>/* the library: Plotly.newPlot(a,b) */</script><div id="d1"></div><script>
+    if (document.getElementById("d1")) { Plotly.newPlot(
+        "d1", [{"name":"2024","x":["a","b"],"y":[1,2],"type":"bar"}],
+        {"title":{"text":"Sales \\u003c2024"}},  {"responsive": true}  ) };</script></div>"""
+"""As `Figure.show("notebook")` and `Figure.to_html` of plotly 6 end."""
+SPEC = (
+    '{"mark": "bar", "encoding": {"x": {"field": "a"}}, "$schema": "https://vega.github.io/schema/vega-lite/v6.json"}'
+)
+PAGES = {
+    NEW_PLOT: "[plotly chart shown to the user: bar '2024' 2 points, title 'Sales <2024']",
+    f"<script>(function(spec, embedOpt){{ draw(); }})({SPEC}, {{}});</script>": (
+        "[Vega-Lite chart shown to the user: bar, x a]"
+    ),
+    f"<script> const spec = {SPEC};\n vegaEmbed('#v', spec)</script>": "[Vega-Lite chart shown to the user: bar, x a]",
+    "<p>words</p><script>Plotly.newPlot(element, data)</script>": "words",
+    f"<p>words</p><script>const spec = {SPEC[:-1]}</script>": "words",
+}
+
+
+@pytest.mark.parametrize(("page", "line"), PAGES.items())
+def test_a_chart_that_its_library_made_html_of_is_told_by_its_specification(page: str, line: str) -> None:
+    assert text_of({"text/html": page}, 1_000, shown=True) == line
+
+
 def test_a_bare_text_form_gives_way_to_a_description_and_one_with_facts_stays(shell: Any) -> None:
     made = "class Thing:\n    def __init__(self): self.level = 7\nthing = Thing()\n"
     assert told(shell, f"{made}thing") == "Thing object: level=7"
@@ -479,6 +503,7 @@ def test_a_widget_with_a_long_text_form_is_told_by_what_it_holds(kernel: Kernel)
     assert "option number 7" in said
     assert len(said) < 300
     assert told_in(kernel, f"import ipywidgets as w\n{long}") == said
+    assert told_in(kernel, "class Dial(w.DOMWidget):\n    __repr__ = object.__repr__\nDial()") == "__main__ Dial"
     assert told_in(kernel, "w.IntSlider(value=7, description='n')") == "IntSlider(value=7, description='n')"
 
 
@@ -489,9 +514,7 @@ def test_a_user_who_wants_every_warning_gets_none_of_ours(kernel: Kernel) -> Non
         assert told_in(kernel, code) == "seen\n3"
 
 
-def test_text_alone_stays_in_the_calls_output_and_a_silent_value_is_shown_nowhere(
-    kernel: Kernel, shell: Any
-) -> None:
+def test_text_alone_stays_in_the_calls_output_and_a_silent_value_is_shown_nowhere(kernel: Kernel, shell: Any) -> None:
     assert stood(kernel, "print(1); display(2)\n3") == []
     assert told(shell, "3;") == told(shell, "3; # silent") == "(no output)"
     assert told(shell, "'a;'") == "'a;'"

@@ -413,7 +413,7 @@ def _chart(bundle: Mapping[str, Any], value: Any) -> tuple[str, str] | None:
         return "plotly chart", plotly_words(stored(value, "_data"), stored(value, "_layout"))
     root = type(value).__module__.partition(".")[0]
     try:
-        chart = value if hasattr(value, "to_dict") else getattr(value, "chart", None)  # its widget has one
+        chart: Any = value if hasattr(value, "to_dict") else getattr(value, "chart", None)  # its widget has one
         if root == "altair" and hasattr(chart, "to_dict"):
             return "Vega-Lite chart", _vega(chart.to_dict())
     except Exception:  # noqa: BLE001 - foreign code: the object is told as any other

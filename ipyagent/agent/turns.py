@@ -162,7 +162,10 @@ def _said(asked: PreparedRequest, blocks: Sequence[Block]) -> UserMessage:
     return UserMessage(text=asked.text, blocks=tuple(blocks), cell=asked.cell, tokens=tokens, own=asked.own)
 
 
-NOT_COVERED = "Undo does not cover files that code created, nor what commands or unwatched compiled code changed."
+NOT_COVERED = (
+    "Undo does not remove files that code or commands created, nor does it cover git's own files, commands outside the "
+    "sandbox or unwatched compiled code."
+)
 """Said where code or commands ran."""
 RUNS = ("python", "shell", "agent")
 """Tools that run code or commands, or have others run them."""

@@ -32,10 +32,14 @@ BACKUPS = "backups"
 
 
 class CodeRunWatch(Protocol):
-    """What sees a run of code; `refused` tells what it was not allowed to do."""
+    """What sees a run of code; `refused` tells what it was not allowed to do, `waited` how many seconds it waited for
+    the user."""
 
     @property
     def refused(self) -> Sequence[str]: ...
+
+    @property
+    def waited(self) -> float: ...
 
     @property
     def around(self) -> Watching:
@@ -126,6 +130,8 @@ class KernelWorkspace:
         done = await self.main.run_code(
             code, self.streamed, scope=self.scope, begun=self.begun, after=self.look, watch=around
         )
+        if watch is not None:
+            done = msgspec.structs.replace(done, seconds=max(0.0, done.seconds - watch.waited))
         if watch is None or not (refused := [why for why in watch.refused if why not in (done.error or "")]):
             return done
         lines = [*([done.output.rstrip("\n")] if done.output else ()), *(f"[refused: {why}]" for why in refused)]

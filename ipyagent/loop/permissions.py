@@ -151,6 +151,12 @@ def digest_of(tool: Tool, input: dict[str, Any], question: PermissionQuestion) -
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=repr).encode("ascii")).hexdigest()
 
 
+def because(reason: str) -> str:
+    """What the model is told behind a no: the user's reason, if any, and what follows."""
+    said = f" Reason: “{reason}”." if reason else ""
+    return f"{said} Do not try it again in another way; ask or go on."
+
+
 class Permissions:
     """The mode and rules of one session. `store`: the JSON file with the user's rules, outside
     of any project; `root`: the project they are for."""

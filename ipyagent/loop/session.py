@@ -97,6 +97,8 @@ class Session:
         self.turn_cost: float | None = 0.0
         """Dollars since `begin_costs`; None once a price was not known."""
         self._paid_before = 0.0
+        self.waited: dict[str, float] = {}
+        """By a running call, the seconds that its questions stood."""
         self.info = ModelInfo(model="", window=0, max_output=0)
         """The model that is connected; before that what the journal tells of its newest one."""
         self.setting: Callable[[str], Any] = _no_setting
@@ -370,20 +372,28 @@ class Session:
             tell(made)
         return made
 
-    async def ask(self, question: PermissionAsked) -> PermissionAnswer:
+    async def ask(self, question: PermissionAsked, call: str = "") -> PermissionAnswer:
         """Put a question to the user and journal both; for whoever knows that somebody can be asked."""
-        assert self.surface is not None
         asked = self.record(question)
         await self.synced()
-        self.show_phase("waiting for your answer")
         try:
-            answer = await self.surface.ask(asked)
+            answer = await self.answered(asked, call)
         except asyncio.CancelledError:
             self.record(PermissionAnswered(call=asked.call, answer="deny", by="stop"))
             raise
         reason = clean(answer.reason)
         self.record(PermissionAnswered(call=asked.call, answer=answer.answer, by=answer.by, reason=reason))
         return answer
+
+    async def answered(self, asked: PermissionAsked, call: str) -> PermissionAnswer:
+        """The answer of the user, for whose time the call is not charged (`waited`)."""
+        assert self.surface is not None
+        self.show_phase("waiting for your answer")
+        began = time.monotonic()
+        try:
+            return await self.surface.ask(asked)
+        finally:
+            self.waited[call] = self.waited.get(call, 0.0) + time.monotonic() - began
 
     def show_phase(self, phase: str) -> None:
         """Tell the surface what is going on now and where window and cost stand."""

@@ -47,7 +47,7 @@ from ipyagent.journal.protocols import (
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.kernel.variables import preview
 from ipyagent.loop.hooks import hooks
-from ipyagent.loop.permissions import Allow, Ask, Deny, digest_of
+from ipyagent.loop.permissions import Allow, Ask, Deny, because, digest_of
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Session
 from ipyagent.model.endpoint import own_keys
@@ -372,7 +372,7 @@ async def _call(
             name=call["name"],
             blocks=blocks,
             is_error=output.is_error,
-            seconds=round(time.monotonic() - began, 3),
+            seconds=round(time.monotonic() - began - session.waited.pop(call["id"], 0.0), 3),
             tokens=estimate_blocks(blocks),
             note=hidden(output.note),
             shown=output.shown,
@@ -425,6 +425,9 @@ def _unknown(name: str, tools: list[str]) -> str:
     return f"There is no tool {name[:200]!r}. Known tools: {', '.join(shown)}{more}."
 
 
+AGAIN = {"read": "", "project": "and could write in the project", "open": "outside the sandbox"}
+
+
 async def _run(session: Session, call: Block, workspace: Workspace) -> ToolOutput:
     tool = session.tools.get(call["name"])
     if tool is None:
@@ -458,6 +461,9 @@ async def _run(session: Session, call: Block, workspace: Workspace) -> ToolOutpu
             workspace.stream(f"\n[allowed: it runs again because {needs.why}]\n")
             session.show_phase(f"running {tool.name}")
             output = await tool.run(given, workspace.at(level))
+            if output.is_error and output.needs is None:  # else the model takes the sandbox for the cause
+                said = {"type": "text", "text": f"[allowed: it ran again {AGAIN[level]}]"}
+                output = msgspec.structs.replace(output, blocks=(*output.blocks, said))
     except ToolFailure as failure:
         if not told:
             raise
@@ -506,9 +512,8 @@ async def _allow(
         )
     )
     await session.synced()
-    session.show_phase("waiting for your answer")
     try:
-        answer: PermissionAnswer = await surface.ask(asked)
+        answer = await session.answered(asked, call)
         changed = _changed(tool, given, workspace, decision.digest) if answer.answer != "deny" else None
         if answer.answer == "always" and (changed or not await _saved(session, decision.pattern)):
             answer = PermissionAnswer("once", answer.reason, answer.by)
@@ -517,8 +522,7 @@ async def _allow(
         raise
     session.record(PermissionAnswered(call=asking, answer=answer.answer, by=answer.by, reason=clean(answer.reason)))
     if answer.answer == "deny":
-        reason = f" Reason: {answer.reason.rstrip('.')}." if answer.reason else ""
-        raise ToolFailure(f"The user denied this call.{reason} Do not try it again in another way; ask or go on.")
+        raise ToolFailure(f"The user denied this call.{because(answer.reason)}")
     if changed is not None:
         raise changed
     session.consented[call] = "user"

@@ -31,6 +31,7 @@ from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.kernel.audit import How, Refused, watching
 from ipyagent.kernel.interrupts import Waiting
 from ipyagent.kernel.workspace import KernelWorkspace
+from ipyagent.loop.permissions import because
 from ipyagent.loop.session import Session
 from ipyagent.tools.changes import Copy, copied, digest_of_file
 from ipyagent.tools.danger import named_files, shell_danger
@@ -81,8 +82,8 @@ class CodeWatch:
         """By an address the host that was allowed, and when it was found."""
         self._looked_up: dict[str, float] = {}
         """By an allowed host when its addresses were last asked for because one was not known."""
-        self.made: dict[str, tuple[int, ...]] = {}
-        """Files that earlier runs made, as they left them: the code's own while they are so."""
+        self.made: dict[str, tuple[tuple[int, ...], int]] = {}
+        """Files that earlier runs made, as they left them, and in which turn: the code's own while so."""
         self.told: set[str] = set()
         self.held: list[tuple[RunWatch, str, Copy, str | None]] = []
         """Files that runs left open: what stands in a buffer is written later."""
@@ -103,7 +104,6 @@ class CodeWatch:
 
     def allow(self, question: Question, wait: Waiting, call: str) -> None:
         """Return when the user allows it now or did before. Raises Refused."""
-        session = self._session
         with self._asking:  # one question at a time, also from several threads
             if self.allowed(question.key):
                 return
@@ -113,13 +113,16 @@ class CodeWatch:
             if answer is not None and answer.answer != "deny":
                 self._allowed.add(question.key)
                 return
-            why = _refusal(question, answer)
-            self._denied[question.key] = (len(session.history.turns), why)
-            raise Refused(why)
+            self._denied[question.key] = (self.turn, _refusal(question, answer))
+            raise Refused(self._denied[question.key][1])
+
+    @property
+    def turn(self) -> int:
+        return len(self._session.history.turns)
 
     def denied(self, key: str) -> bool:
         """Whether it was refused in this turn."""
-        return self._denied.get(key, (-1, ""))[0] == len(self._session.history.turns)
+        return self._denied.get(key, (-1, ""))[0] == self.turn
 
     def _answer(self, question: Question, wait: Waiting, call: str) -> PermissionAnswer | None:
         session = self._session
@@ -136,7 +139,7 @@ class CodeWatch:
             digest=hashlib.sha256(f"{question.key}\n{question.text}".encode("utf-8", "replace")).hexdigest(),
             danger=question.danger,
         )
-        answer: PermissionAnswer = wait(lambda: session.ask(asked))
+        answer: PermissionAnswer = wait(lambda: session.ask(asked, call))
         return answer
 
     def allowed(self, key: str) -> bool:
@@ -177,9 +180,7 @@ def _refusal(question: Question, answer: PermissionAnswer | None) -> str:
             f"the user is asked before {_by(question)} may {question.action}{why}, and nobody can be asked here; to "
             f"let it: %agent allow {_rule(question)}"
         )
-    reason = f" Reason: {answer.reason.rstrip('.')}." if answer.reason else ""
-    denied = f"the user did not allow this {_by(question)} to {question.action}.{reason}"
-    return f"{denied} Do not try it again in another way; ask or go on."
+    return f"the user did not allow this {_by(question)} to {question.action}.{because(answer.reason)}"
 
 
 def _by(question: Question) -> str:
@@ -193,11 +194,12 @@ def _rule(question: Question) -> str:
 
 
 class RunWatch:
-    """A `Watch` of one run of code; `refused` tells what was not allowed, for the model to read."""
+    """A `Watch` of one run of code; `refused`: what was not allowed, for the model; `waited`: seconds for the user."""
 
     def __init__(self, watch: CodeWatch, session: Session, workspace: KernelWorkspace, code: str) -> None:
         self.opened: set[Any] = set()
         self.refused: list[str] = []
+        self.waited = 0.0
         self._watch, self._session, self._workspace, self._code = watch, session, workspace, code
         self._wait: Waiting | None = None
         self._mode = session.permissions.mode
@@ -276,7 +278,8 @@ class RunWatch:
                     digest = digest_of_file(Path(path))
                     again.append(FileChanged(call=self._workspace.call, path=self._name(path), digest=digest))
                 else:
-                    self._watch.made[path] = stamp
+                    known = self._watch.made.get(path) if path in self._copies else None
+                    self._watch.made[path] = stamp, known[1] if known else self._watch.turn
         if again:
             with suppress(AgentError):
                 self._record(*again)
@@ -317,12 +320,13 @@ class RunWatch:
             if how != "remove" and target not in self._copies and target not in self._named:
                 self._made.add(target)
             return
-        if self._watch.made.get(target) == _stamp(state):
+        made, turn = self._watch.made.get(target, ((), 0))
+        if own := made == _stamp(state):
             self._made.add(target)
-        if not stat.S_ISREG(state.st_mode) or target in self._made:
+        if not stat.S_ISREG(state.st_mode) or (target in self._made and not (own and turn != self._watch.turn)):
             return
         if self._is_ours(target):
-            self._change_ours(target, how, state)
+            self._change_ours(target, how, state, own)
         elif self._guards and how in ("write", "remove", "replace") and not _is_scratch(target):
             outside = not Path(target).is_relative_to(self._workspace.root)
             where = "outside the project" if outside else "in a folder of which no copies are kept"
@@ -339,12 +343,13 @@ class RunWatch:
             text = f"{name} goes to {new}, outside the project, so no copies of its files are kept"
             self._ask(f"move:{name}", f"move {name} out of the project", text, "undo cannot bring it back")
 
-    def _change_ours(self, target: str, how: How, state: os.stat_result) -> None:
+    def _change_ours(self, target: str, how: How, state: os.stat_result, own: bool) -> None:
+        """`own`: code of an earlier turn made it: undo brings that back, nothing is asked."""
         if target in self._copies:
             return
         name, size = self._name(target), state.st_size
         fits = self._fits(state)
-        if not fits and self._guards and how != "mode":
+        if not fits and self._guards and not own and how != "mode":
             if size > self._most:
                 key, action, what = f"write:{name}", f"change {name}", f"{name} has {_size(state)}"
             else:
@@ -353,7 +358,7 @@ class RunWatch:
             self._ask(key, action, f"{what}: more than is copied (IPyAgent.backup_mb), so undo cannot bring it back",
                       "undo cannot bring it back")  # fmt: skip
         elif (
-            self._asks and how in ("write", "remove", "replace")
+            self._asks and not own and how in ("write", "remove", "replace")
             and (self._was_read(target) or self._watch.denied(f"write:{name}"))  # nor in a call of its own
         ):  # fmt: skip
             self._ask(f"write:{name}", f"{_VERBS[how]} {name}",
@@ -461,6 +466,7 @@ class RunWatch:
 
     def _ask(self, key: str, action: str, text: str, danger: str = "", language: str = "text") -> None:
         question = Question(key, exact_line(action), text, danger, language, "python" if self._code else "shell")
+        began = time.monotonic()
         try:
             if os.getpid() == self._pid and self._wait is not None:
                 self._watch.allow(question, self._wait, self._workspace.call)
@@ -470,6 +476,8 @@ class RunWatch:
             if str(refused) not in self.refused:
                 self.refused.append(str(refused))
             raise
+        finally:
+            self.waited += time.monotonic() - began
 
     def _record(self, *changes: FileChanged) -> None:
         """Journal changes, before they are made where that can be."""

@@ -82,7 +82,7 @@ def test_undo_says_what_it_does_not_cover_only_where_code_ran(room: CompactRoom)
               tool("write_file", {"path": "b.txt", "content": "2"}), text("done"))  # fmt: skip
     assert agent.undo().lines() == ["turn 2 (two):", "removed b.txt", NOT_COVERED]
     assert agent.undo().lines() == ["turn 1 (one):", "removed a.txt"]
-    with pytest.raises(UsageError, match=r"are left to undo in this session\. Undo does not cover"):
+    with pytest.raises(UsageError, match=r"are left to undo in this session\. Undo does not remove"):
         agent.undo()
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import sqlite3
 import sys
@@ -21,7 +22,7 @@ from rooms import KEY, MODEL
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.assembly.requests import NullSurface, Options
-from ipyagent.journal.events import FileChanged, LayerFailed, PermissionAsked
+from ipyagent.journal.events import FileChanged, LayerFailed, PermissionAsked, ToolReturned
 from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.kernel import audit
 from ipyagent.loop.watching import CodeWatch, _is_scratch
@@ -454,6 +455,16 @@ def test_a_file_that_the_code_read_is_asked_about_once_and_stays_when_refused(ro
     assert titles(desk) == ["Let this code overwrite raw.txt?"]
 
 
+def test_the_time_that_the_user_takes_to_answer_is_not_the_codes(room: Any) -> None:
+    desk = room()
+    desk.person.wait = 4.0
+    said = desk.run("t = open('raw.txt').read()\nopen('raw.txt', 'w').write('x')")
+    assert titles(desk) == ["Let this code overwrite raw.txt?"]
+    took = [float(seconds) for seconds in re.findall(r"took ([\d.]+) s", said)]
+    assert all(seconds < 3 for seconds in (*took, *(each.seconds for each in desk.events(ToolReturned))))
+    assert all(each.seconds >= 0 for each in desk.events(ToolReturned))
+
+
 def test_what_was_refused_is_refused_in_the_next_call_too(room: Any) -> None:
     desk = room()
     desk.person.no = ("overwrite",)
@@ -634,10 +645,24 @@ def test_what_the_user_puts_where_code_failed_or_made_a_file_is_the_users(room: 
     desk.run("for n in ('one', 'two.moved', 'three'): open(n, 'w').write('its')")
     desk.agent.undo()
     assert [(desk.folder / name).read_text() for name in names] == ["mine"] * 3
-    before = len(desk.events(FileChanged))
+
+
+@pytest.mark.parametrize("way", ["python", "shell"])
+def test_what_an_earlier_turn_made_comes_back_without_a_question(room: Any, way: str) -> None:
+    desk = room()
+    own = desk.folder / "own"
+    name = "bytes([111, 119, 110]).decode()"  # unnamed, else there is a copy in any case
     for n in range(3):
-        desk.run(f"open(bytes([111, 119, 110]).decode(), 'w').write('{n}')")
-    assert ((desk.folder / "own").read_text(), len(desk.events(FileChanged))) == ("2", before)
+        write = [f"import os; n = {name}; os.path.exists(n) and open(n).read(); open(n, 'w').write('{n} {m}')" for m in "ab"]
+        calls = [tool("python", {"code": each}) if way == "python" else
+                 tool("shell", {"command": f'python3 -c "{each}"'}) for each in write]  # fmt: skip
+        desk.server.script(*calls, text("Done."))
+        desk.agent.prepare("go", Options(), desk.person).run_blocking()
+    assert own.read_text() == "2 b"
+    for left in ("1 b", "0 b"):
+        desk.agent.undo()
+        assert own.read_text() == left
+    assert titles(desk) == []
 
 
 def test_odd_events_do_not_break_the_code(room: Any) -> None:

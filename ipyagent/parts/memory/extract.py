@@ -33,6 +33,7 @@ from ipyagent.journal.events import (
     LayerFailed,
     MemoryExtracted,
     MemorySaved,
+    PermissionAnswered,
     ToolCalled,
     ToolReturned,
     TurnEnded,
@@ -355,6 +356,9 @@ def transcript(
                 lines += [f'<user turn="{number}">', _closed(event.said, "user"), "</user>"]
                 if event.own is not None:
                     lines.append(f"- a command of the user's wrote this request: {_line(event.text, line_chars)}")
+            case PermissionAnswered(by="user", answer="deny") if event.reason:
+                said = _closed(event.reason, "user")
+                lines += ["- the user said no to the next call:", f'<user turn="{number}">', said, "</user>"]
             case AssistantMessage():
                 lines += [f"- {_line(words, line_chars)}" for words in searches_in(event.blocks)]
                 said = "\n".join(str(each.get("text", "")) for each in event.blocks if each.get("type") == "text")

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -32,8 +32,9 @@ _PASSED = frozenset((".git", "node_modules", "site-packages", "__pycache__"))
 ENOUGH, AFTER = 6, 2.0
 """A command that was refused a network so often, and is still at it after these seconds, will not get on."""
 MOST_NAMED = 3
+TEMPORARY = ("/tmp/", "/var/tmp/")
 _VERBS = {
-    "write": "write", "append": "write", "remove": "remove", "replace": "replace", "make": "make", "link": "link",
+    "write": "write", "append": "write", "remove": "remove", "replace": "replace", "make": "create", "link": "link",
     "mode": "change the mode, owner or times of",
 }  # fmt: skip
 _HOW: dict[str, How] = {"write": "write", "append": "append", "remove": "remove", "replace": "replace",
@@ -268,9 +269,11 @@ class Confined:
     def told(self, needs: Needed | None) -> list[str]:
         """What the model is told of it."""
         lines = [f"refused: {why}" for why in (self._keeper.refused if self._keeper is not None else ())]
-        loud = any(attempt.what not in ("network", "signal") for attempt in list(self._refused))
-        if self._refused and (loud or needs is not None):
-            lines.append(f"not possible at the sandbox level {self._level}: {self._named(self._refused)}")
+        refused = list(self._refused)
+        if needs is not None or any(attempt.what != "network" for attempt in refused):
+            lines += [f"not possible at the sandbox level {self._level}: {self._named(refused)}"] * bool(refused)
+        if any(attempt.path.startswith(TEMPORARY) for attempt in refused):
+            lines.append("a command's temporary folder is $TMPDIR; it is gone when the command has ended")
         if not self._sees and self._level == "read":
             lines.append("it ran at the sandbox level read; if it failed for that, say what it `needs`")
         return lines
@@ -286,7 +289,7 @@ class Confined:
         parts = Path(attempt.path).relative_to(self._root).parts
         return not any(part.startswith((".", "__")) for part in parts)
 
-    def _named(self, attempts: Sequence[Attempt] | dict[Attempt, None]) -> str:
+    def _named(self, attempts: Sequence[Attempt]) -> str:
         said: dict[str, None] = {}
         for attempt in attempts:
             path = Path(attempt.path)
@@ -294,11 +297,20 @@ class Confined:
             if attempt.what == "network":
                 said["use the network"] = None
             elif attempt.what == "signal":
-                said[f"send a signal to process {attempt.path}"] = None
+                said[f"send a signal to process {running(int(attempt.path))}"] = None
             else:
                 said[f"{_VERBS[attempt.what]} {name}"] = None
         first = list(said)[:MOST_NAMED]
         return ", ".join(first) + (f" and {len(said) - len(first)} more" if len(said) > len(first) else "")
+
+
+def running(process: int) -> str:
+    """The process with its command line, as far as it can be told."""
+    import psutil
+
+    with suppress(psutil.Error):
+        return f"{process} ({' '.join(psutil.Process(process).cmdline())[:80]})"
+    return str(process)
 
 
 def _sample(inner: Sequence[str]) -> bool:

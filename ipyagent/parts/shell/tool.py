@@ -126,7 +126,7 @@ async def _followed_to_end(
     command: str, seconds: int, mark: str, environment: dict[str, str], workspace: Workspace, confined: Confined | None
 ) -> ToolOutput:
     reader, writer = os.pipe()
-    started, began = time.time(), time.monotonic()
+    started = time.time()
     popen: dict[str, Any] = {
         "stdin": subprocess.DEVNULL, "stdout": writer, "stderr": writer, "cwd": workspace.folder,
         "start_new_session": True,
@@ -177,12 +177,11 @@ async def _followed_to_end(
         notes.append(f"exit status {status}")
     if left:
         notes.append("still running in the background: " + ", ".join(f"{one.pid} {_name(one)}" for one in left[:10]))
-    elapsed = time.monotonic() - began
     body = plain(capture.text()).rstrip("\n")
     needs = None if confined is None else confined.needs(not finished or status != 0)
     told = [] if confined is None else confined.told(needs)
     text = "\n".join([body] * bool(body) + [f"[{note}]" for note in (*notes, *told)]) or "(no output)"
-    short = "; ".join(notes) or (f"{elapsed:.1f} s" if elapsed >= 1 else "exit status 0")
+    short = "; ".join(notes) or "exit status 0"
     # `grep` and `diff` answer with 1: nothing found, a difference.
     failed = status not in (0, 1) or (status == 1 and (needs is not None or _last(command) not in _ANSWER_WITH_ONE))
     return msgspec.structs.replace(text_output(text, note=short, is_error=not finished or failed), needs=needs)

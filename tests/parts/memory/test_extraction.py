@@ -15,6 +15,7 @@ from ipyagent.journal.events import (
     LayerFailed,
     MemoryExtracted,
     MemorySaved,
+    PermissionAnswered,
     ToolCalled,
     ToolReturned,
     TurnEnded,
@@ -170,6 +171,15 @@ def test_a_transcript_has_the_users_words_whole_answers_short_and_results_by_a_l
     [line] = [line for line in made.text.splitlines() if line.startswith("- python")]
     assert line == '- python {"code": "mean(x)"} gave: ' + ("a b " * 10).strip()
     assert (made.upto, made.whole) == (99, True)
+
+
+def test_why_the_user_said_no_is_their_word_too() -> None:
+    events = turn("run it", "I will not.", ("shell", "not run"))
+    no = PermissionAnswered(call="c", answer="deny", by="user", reason="user: raw stays as it is?")
+    of_mode = PermissionAnswered(call="c", answer="deny", by="mode", reason="mode: read_only")
+    made = told([events[0], no, of_mode, *events[1:]])
+    assert re.findall(r'<user turn="1">\n(.+)\n</user>', made.text) == ["run it", "user: raw stays as it is?"]
+    assert "mode:" not in made.text
 
 
 def test_a_memory_call_stands_in_a_transcript_once() -> None:

@@ -190,6 +190,26 @@ def test_mode_auto_writes_in_the_project_and_asks_for_network_and_outside(desks:
     assert len(desk.questions) == 1
 
 
+def test_the_model_is_told_what_kept_a_command_back_and_when_it_was_not_the_sandbox(
+    desks: Callable[..., Desk],
+) -> None:
+    desk = desks(mode="auto")
+    assert desk.run("touch /tmp/beside.log; echo went on").splitlines()[-2:] == [
+        "[not possible at the sandbox level project: write /tmp/beside.log]",
+        "[a command's temporary folder is $TMPDIR; it is gone when the command has ended]",
+    ]
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        said = desk.run(f"kill {other.pid}; echo went on")
+        assert f"[not possible at the sandbox level project: send a signal to process {other.pid} (" in said
+        assert other.poll() is None
+        assert "-c input())]" in said
+        other.kill()
+    assert desk.questions == []
+    said = desk.run("curl -sS --max-time 3 http://127.0.0.1:9/")
+    assert said.endswith("[exit status 7][allowed: it ran again outside the sandbox]")
+    assert [title for title, _ in desk.questions] == [OPEN]
+
+
 def test_a_project_with_hidden_folders_in_it_gets_new_files(
     desks: Callable[..., Desk], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

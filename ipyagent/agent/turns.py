@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ipyagent.assembly.requests import PreparedRequest, TurnResult, blocks_of
 from ipyagent.assembly.session_setup import SessionSetup
-from ipyagent.context.reminders import EnvironmentSnapshot, context_block, guarded
+from ipyagent.context.reminders import EnvironmentSnapshot, context_block, guarded, mode_in, standing
 from ipyagent.errors import UsageError
 from ipyagent.escape import line
 from ipyagent.journal.events import Block, FilesRestored, Mode, ToolCalled, ToolReturned, TurnEnded, UserMessage
@@ -128,12 +128,14 @@ class TurnRunner:
         # what a compaction took away has to be told again
         history, told = session.history, None if options.fresh or session.history.forgot else self._told
         blocks = await blocks_of(asked.mentions, workspace)
-        mode = session.permissions.mode
+        mode, known = session.permissions.mode, self._mode
+        if known is None and history.stale:
+            known = mode_in(standing(session.view.messages))
         restored = {path: (workspace.root / path).exists() for path in history.restored}
         context = context_block(
             asked.seen, told, restarted=history.stale, before=history.variables, restored=restored,
             memories=history.memory_changes, replayed=history.replays(),
-            mode=mode if self._mode not in (None, mode) and not options.fresh else None,
+            mode=mode if known not in (None, mode) and not options.fresh else None,
         )  # fmt: skip
         told_by_hooks = await self._hooked(session, asked.text)
         for part in self.setup.parts:

@@ -64,7 +64,7 @@ def whole_turns(view: ContextView, starts: Sequence[int], first: int = 0, last: 
         begin = starts[begins - 1] if begins > 1 else 1
     blocks = tuple(block for (_, block, _), place in zip(placed, stand, strict=True) if begin <= place <= end)
     if not blocks:
-        raise CompactionFailed("these turns were already compacted: choose later ones")
+        raise CompactionFailed("these turns were already compacted; choose later ones")
     one = f"turn {max(begins, 1)}"
     return Range(
         first=begin,

@@ -26,9 +26,10 @@ ALL = "\0all"
 """Stands for every variable: a later block lists them all."""
 _MODES: Mapping[Mode, str] = {
     "ask": "the user is asked before code runs or files change",
-    "auto": "code runs and files change without a question, but for what is destructive",
+    "auto": "code runs, files change and commands write in the project without a question, but for what is destructive",
     "read_only": "no Python, no writes, only commands that change nothing",
 }
+_MODE = re.compile(r"^The (?:user has changed the )?permission mode (?:is now|to) (\w+): ", re.MULTILINE)
 _NEWS = re.compile(r"new: |changed: ")
 _CLOSING = re.compile(r"</(?=(context|variable|file|cell)\b)")
 
@@ -73,7 +74,7 @@ def context_block(
     `told` is what the last block said; `restarted` says that a new kernel has taken the session
     up, `before` what variables there were then; `restored` names files whose changes the user has taken back, and
     whether they exist; `memories` is what the user did to memories since, `replayed` which turns' code ran again;
-    `mode` is the permission mode that the user has changed to.
+    `mode` is the permission mode where it is another one than the model knows of.
     """
     lines: list[str] = []
     if told is None or told.date != seen.date or told.place != seen.place:
@@ -91,7 +92,7 @@ def context_block(
         turns = "; ".join(replayed)
         lines.append(f"The user has had the recorded code of earlier turns run again, without you: {turns}")
     if mode is not None:
-        lines.append(f"The user has changed the permission mode to {mode}: {_MODES[mode]}.")
+        lines.append(f"The permission mode is now {mode}: {_MODES[mode]}.")
     if restored:
         files = ", ".join(path if exists else f"{path} (no longer exists)" for path, exists in restored.items())
         lines.append(f"The user has undone your changes to these files: {files}")
@@ -132,6 +133,12 @@ def standing(messages: Sequence[Mapping[str, Any]]) -> list[str]:
 def is_context(block: Block) -> bool:
     """Whether a block tells what is so in the kernel."""
     return block["type"] == "text" and str(block["text"]).startswith("<context>\n")
+
+
+def mode_in(contexts: Iterable[str]) -> Mode | None:
+    """The permission mode that `<context>` blocks, oldest first, told last; None when none did."""
+    told = _MODE.findall("\n".join(contexts))
+    return next((mode for mode in _MODES if told and mode == told[-1]), None)
 
 
 def told_in(contexts: Iterable[str]) -> set[str]:

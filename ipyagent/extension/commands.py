@@ -405,7 +405,8 @@ def run_steps(extension: Extension, line: str) -> str | None:
     wanted, shell = parse_compact(line), extension.shell
     captured = type(shell.display_pub).__name__ == "CapturingDisplayPublisher"  # %%capture
     loop = getattr(getattr(shell, "kernel", None), "io_loop", None)
-    if not wanted.step or captured or loop is None or not describe_frontend(shell).live_widgets:
+    live = describe_frontend(shell, extension.settings.panels).live_widgets
+    if not wanted.step or captured or loop is None or not live:
         return None
     agent = extension.agent_now
     panel = StepPanel(

@@ -273,4 +273,4 @@ def roll_back(agent: Agent, words: str) -> str:
     try:
         return "\n".join([*lines, agent.compact(f"--snip {number}")])
     except AgentError as problem:
-        return "\n".join([*lines, f"it stays in the conversation: {problem}"])
+        return "\n".join([*lines, f"turn {number} stays in the conversation ({problem})"])

@@ -10,7 +10,7 @@ import pytest
 from compact_room import CompactRoom, compact_room, words
 from rooms import plain, room
 
-from ipyagent.context.reminders import standing, told_in
+from ipyagent.context.reminders import mode_in, standing, told_in
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -67,11 +67,17 @@ def test_another_permission_mode_is_told_once_with_the_next_request(place: Compa
     agent = place.agent()
     place.turn(agent, "one")
     agent.settings.mode = "read_only"
-    said = "<context>\nThe user has changed the permission mode to read_only: no Python, no writes, only commands"
+    said = "<context>\nThe permission mode is now read_only: no Python, no writes, only commands"
     for _ in range(2):
         place.turn(agent, "go on")
         assert [said in block for block in contexts(place.bodies[-1])] == [False, True]
-    agent.settings.mode = "auto"
+    agent.close()
+    agent = place.agent()  # of a new kernel, in which the mode is the setting's again
+    agent.resume()
+    for _ in range(2):
+        place.turn(agent, "where were we?")
+        assert mode_in(contexts(place.bodies[-1])) == "auto"
+        assert str(place.bodies[-1]["messages"]).count("The permission mode is now") == 2
     agent.new()
     place.turn(agent, "another session")
     assert "permission mode" not in str(place.bodies[-1]["messages"])

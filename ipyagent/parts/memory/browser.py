@@ -135,11 +135,14 @@ PLAIN_CHARS = 40_000
 QUERY_CHARS = 1_000
 
 
-def show(shell: Any, browsing: Browsing, *, busy: bool = False, dreams: Dreams | None = None) -> str:
-    """Open the browser in a live front-end, leave its static form in another kernel; elsewhere the list as text."""
+def show(
+    shell: Any, browsing: Browsing, *, busy: bool = False, dreams: Dreams | None = None, panels: str = "auto"
+) -> str:
+    """Open the browser in a live front-end, leave its static form in another kernel; elsewhere the list as text.
+    `panels` as in the setting."""
     from ipyagent.kernel.frontend import describe_frontend
 
-    front = describe_frontend(shell)
+    front = describe_frontend(shell, panels)
     if front.kind != "kernel":
         return "\n".join(list_lines(browsing))
     if front.live_widgets and not busy:

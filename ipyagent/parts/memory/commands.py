@@ -357,7 +357,8 @@ def show_memory(agent: RunningAgent, line: str, cell: str | None = None) -> str:
         from ipyagent.parts.memory.browser import show
         from ipyagent.parts.memory.browsing import browsing_of
 
-        return show(agent.shell, browsing_of(agent), busy=agent.busy, dreams=agent.part(MemoryPart).dreaming)
+        dreams = agent.part(MemoryPart).dreaming
+        return show(agent.shell, browsing_of(agent), busy=agent.busy, dreams=dreams, panels=agent.settings.panels)
     return run_memory(agent, line, cell, shell=agent.shell)
 
 

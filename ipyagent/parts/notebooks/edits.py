@@ -19,8 +19,8 @@ from ipyagent.tools.paths import digest, resolved, shown, writable
 
 Action: TypeAlias = Literal["read", "insert", "replace", "move", "delete", "run"]
 UNSAVED = {
-    "own": "it is open in the page you work in: what is not saved there and this edit exclude each other; save first",
-    "page": "it is open in another page: what is not saved there and this edit exclude each other; save first",
+    "own": "it is open in the page you work in: this edit and what is not saved there overwrite each other; save first",
+    "page": "it is open in another page: this edit and what is not saved there overwrite each other; save first",
 }
 RELOAD = {
     "own": "it is open in the user's page, which still shows the old cells",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -23,11 +24,21 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("ANTHROPIC_")]:
         del os.environ[name]
     os.environ["IPYAGENT_HOME"] = tempfile.mkdtemp(prefix="ipyagent-tests-")
+    config.add_cleanup(lambda: _removed(os.environ["IPYAGENT_HOME"]))
     # hundreds of kernels and every worker find what the first one has compiled, whatever the environment says
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     # jsonschema would build 38 grammars in every worker, for formats that nothing here has
     sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
+
+def _removed(home: str) -> None:
+    """What this process made: a worker of xdist ends without `atexit`."""
+    from ipyagent.kernel import scope
+
+    shutil.rmtree(home, ignore_errors=True)
+    if scope._profile.cache_info().currsize:
+        scope._profile().cleanup()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -46,6 +57,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if (drawn := sys.modules.get("hypothesis.internal.conjecture.providers")) is not None:
+        # it would parse every module of ours in every worker, 20 s each, to draw constants from them, too
+        drawn._get_local_constants = lambda: drawn._local_constants  # type: ignore[attr-defined]
     for item in items:
         if item.path.parent.name in {"whole", "notebooks"}:
             item.add_marker(pytest.mark.slow)

@@ -41,6 +41,8 @@ from ipyagent.redaction.tables import table_secrets
 
 def secrets_in(text: str, *, environ: Mapping[str, str] = os.environ) -> list[tuple[str, int, int]]:
     """(kind, start, end) of each secret in the text, in order, none within another; the sure ones only."""
+    if len(text) < 20 and text.isascii() and text.isalpha():  # a word is none: what names and forms of secrets need
+        return []  # is a sign or a digit; most texts of a tool's schema are such words
     return apart(_all(text, environ))
 
 

@@ -239,7 +239,7 @@ _scripts = st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 30)), 
 _refused = st.sets(st.integers(3, 30), max_size=4)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(_scripts, _refused)
 def test_nothing_is_lost_in_any_order_of_layers_refusals_stops_undo_and_resume(
     script: list[tuple[str, int]], refused: set[int]

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 from bundled_solutions import CODE
 from rooms import KEY, MODEL
-from scipy.stats import binomtest
 
 from ipyagent.eval.questions import Question, bundled, read_questions
+from ipyagent.eval.report import wilson
 from ipyagent.journal.events import ToolReturned, UsageReported
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.practice.replies import Fault, Reply, fault, text, tool
@@ -112,7 +112,7 @@ def test_each_way_of_answering_is_graded_kept_and_asked_again_only_where_it_fail
         "orders-rows": "right", "orders-revenue": "wrong", "orders-region": "no answer", "orders-returns": "late",
         "orders-months": "failed", "weather-mean": "right",
     }  # fmt: skip
-    low, high = binomtest(2, 6).proportion_ci(method="wilson")
+    low, high = wilson(2 / 6, 6)
     assert f"accuracy   33.3% (95% interval {low:.1%} to {high:.1%}: Wilson, over questions)" in done.stdout
     assert "2 right · 1 wrong · 1 not in the format asked for · 1 too late · 1 did not finish" in done.stdout
     assert "the server lost it" in done.stderr
@@ -162,7 +162,7 @@ def test_two_runs_are_compared_question_by_question_and_repeats_count_once(place
     first = evaluate(place, "--first", 2, "--repeat", 2, "--set", "layer_notes=off", server=pupil.server)
     assert first.returncode == 0, first.stderr
     assert results(place)["settings"]["layer_notes"] is False
-    low, high = binomtest(1, 2).proportion_ci(method="wilson")
+    low, high = wilson(1 / 2, 2)
     assert f"2 questions, 2 times each · {MODEL} · layer_notes=False · max_retries=0" in first.stdout
     assert f"accuracy   50.0% (95% interval {low:.1%} to {high:.1%}: Wilson, over questions)" in first.stdout
     assert "2 right · 2 wrong" in first.stdout
@@ -285,7 +285,7 @@ def test_twenty_five_shared_questions_come_out_as_the_script_deserves(place: Pat
         common = (path, "--tables", SHARED, "--yes", "--seconds", 20)
         done = evaluate(place, *common, server=pupil.server)
         assert done.returncode == 0, done.stderr
-        low, high = binomtest(19, 25).proportion_ci(method="wilson")
+        low, high = wilson(19 / 25, 25)
         assert f"accuracy   76.0% (95% interval {low:.1%} to {high:.1%}" in done.stdout
         assert "19 right · 4 wrong · 1 not in the format asked for · 1 too late" in done.stdout
         assert sum(pupil.asked.values()) == 2 * 24 + 1

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from bundled_solutions import CODE
-from scipy.stats import binomtest
 
 from ipyagent.errors import UsageError
 from ipyagent.eval.questions import bundled, given_in, grade, read_questions, same
@@ -53,6 +52,8 @@ def test_of_a_name_the_last_value_counts_and_other_names_do_not() -> None:
 
 
 def test_the_interval_is_wilsons() -> None:
+    from scipy.stats import binomtest  # a second
+
     for right, count in ((0, 10), (1, 1), (15, 25), (25, 25), (171, 257)):
         ours, theirs = wilson(right / count, count), binomtest(right, count).proportion_ci(method="wilson")
         assert ours == pytest.approx((theirs.low, theirs.high), abs=1e-9)

@@ -409,7 +409,7 @@ class IPyAgent(Configurable):
             entry = {"name": given} if isinstance(given, str) else given
             name = entry.get("name") if isinstance(entry, dict) else None
             if name not in SERVER_TOOLS:
-                raise TraitError(f"server_tools: {given!r} is none of {', '.join(SERVER_TOOLS)}")
+                raise TraitError(f"server_tools: {given!r} is not one of {', '.join(SERVER_TOOLS)}")
             if any(name == one["name"] for one in made):
                 raise TraitError(f"server_tools: {name} is there twice")
             for key, value in entry.items():

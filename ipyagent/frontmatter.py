@@ -171,7 +171,7 @@ def _why(problem: Exception, line: str) -> str:
         return "a tab where YAML wants spaces"
     if ": " in line.partition(":")[2]:
         return "an unquoted value with a colon"
-    return f"not YAML ({getattr(problem, 'problem', None) or 'a character that cannot stand there'})"
+    return f"not YAML ({getattr(problem, 'problem', None) or 'a character that is not allowed there'})"
 
 
 class _Unread(Exception):

@@ -3,11 +3,14 @@ them is tried."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -17,13 +20,20 @@ import pytest
 from kernels import ROOT
 from rooms import Room, room
 
+from ipyagent import agent_map
 from ipyagent.__main__ import make_parser
+from ipyagent.assembly.settings import read_settings
 from ipyagent.config import setting_names
+from ipyagent.eval.questions import read_questions
 from ipyagent.extension import FLAGS, VALUES
 from ipyagent.extension.commands import ARGUMENTS, BARE
 from ipyagent.extension.reference import OPTIONS, every_command, reference
+from ipyagent.loop.hooks import NAMES, HooksFile
 from ipyagent.parts import mcp, skills
+from ipyagent.parts.mcp import parse_add
+from ipyagent.parts.mcp.entries import read_entries
 from ipyagent.parts.memory import commands as memory
+from ipyagent.parts.subagents.types import defined
 from ipyagent.version import __version__
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -215,6 +225,55 @@ def test_the_requests_of_the_examples_can_be_made(place: Room) -> None:
         place.ok(text.rstrip("\n"), timeout=60)
 
 
+def test_every_file_and_call_that_is_shown_is_read_without_a_remark(
+    place: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block of text, JSON or TOML by what reads it in earnest; what `ipyagent eval` prints is in its own tests."""
+    monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path))
+    read = 0
+    for kind, text in FENCE.findall(GUIDES):
+        if kind not in ("text", "json", "toml"):
+            continue
+        file = tmp_path / "shown"
+        file.write_text(text)
+        if "mcpServers" in text:
+            found = read_entries(file, "user", tmp_path)
+            assert (len(found.found), found.problems) == (2, ())
+            servers = {each.name: each.url or (each.command, *each.args) for each in found.found}
+        elif text.startswith("%agent mcp add"):
+            added = [parse_add(line.removeprefix("%agent mcp add")) for line in text.splitlines()]
+            lines = {name: raw.get("url") or (raw["command"], *raw["args"]) for name, raw, _ in added}
+        elif "pre_tool" in text:
+            (tmp_path / "hooks.json").write_text(text)
+            (hook,) = HooksFile(NAMES).of("pre_tool")
+            assert hook.entry.timeout == 10
+        elif '"question"' in text:
+            (tmp_path / "titanic.csv").touch()
+            assert [question.table.name for question in read_questions(file, tmp_path)] == ["titanic.csv"]
+        elif text.startswith("# ~/.ipyagent/config.toml"):
+            values, problem = read_settings(file)
+            assert not problem
+            assert set(values) <= set(setting_names())
+        elif text.startswith("---"):
+            (tmp_path / "agents").mkdir()
+            file.rename(tmp_path / "agents" / "reviewer.md")
+            types = defined([tmp_path / "agents"], ())
+            assert (list(types.kinds), types.problems) == (["reviewer"], ())
+        elif "ipyagent.tools" in text:
+            assert tomllib.loads(text)["project"]["entry-points"]["ipyagent.tools"]["exchange_rate"]
+        elif text.startswith("agent_map("):
+            (call,) = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+            assert {each.arg for each in call.keywords} <= set(inspect.signature(agent_map).parameters)
+        elif "teach.begin()" in text:
+            with room(tmp_path, IPYAGENT_MODE="auto") as lesson:
+                lesson.ok(text, timeout=60)
+        else:
+            assert text.startswith("bundled-practice-"), text
+        read += 1
+    assert lines == servers, "the commands of docs/mcp.md make the file that it shows"
+    assert read == 10
+
+
 SHELL = re.compile(r"(?:(?:pip|python|llama-server|vllm|ipyagent(?= [a-z])|pytest)\b|export [A-Z_]+=).*")
 NOT_RUN = {
     "llama-server -m FILE.gguf --jinja": "another program; its server is tested through the extra `local`",
@@ -270,8 +329,6 @@ def test_shell_commands_are_those_of_ci_or_run_here(tmp_path: Path) -> None:
 
 
 def test_the_wheel_is_typed_and_brings_notebooks_and_skills() -> None:
-    import tomllib
-
     told = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert (ROOT / "ipyagent" / "py.typed").is_file()
     assert told["packages"] == ["ipyagent"]

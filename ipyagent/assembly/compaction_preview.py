@@ -487,7 +487,7 @@ def _written(price: LayerPrice, known: bool) -> str:
     if not price.written:
         return "Nothing is written again that would not be written anyway."
     more = f", ${price.written * (price.rates.write - price.rates.read):.4f} more than reading them" if known else ""
-    return f"The {price.written:,} tokens behind the change are written to the cache again{more}."
+    return f"The {price.written:,} tokens after the change are written to the cache again{more}."
 
 
 def _saved(price: LayerPrice, known: bool) -> str:

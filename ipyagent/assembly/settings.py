@@ -43,7 +43,7 @@ NOT_FOR_PROJECTS: Mapping[str, str] = {
     "server_tools": "a project cannot turn on the provider's searches",
     "redact_secrets": "a project cannot turn off the masking of secrets",
     "project": "a project cannot choose its own folder",
-    "backup_mb": "how much is copied for undo is yours to say",
+    "backup_mb": "a project cannot change how much is copied for undo",
     "memory_dir": _MEMORY,
     "memory_per_worktree": _MEMORY,
     "max_cost": _MONEY,

@@ -270,7 +270,7 @@ def cleared_words(results: int, tokens: int) -> str:
 
 
 def _costs(cost: float, cut: ClearCandidate, priced: bool) -> str:
-    return f"it costs {_amount(cost, priced)} in cache writes ({rounded(cut.rewritten)} tokens behind them)"
+    return f"it costs {_amount(cost, priced)} in cache writes ({rounded(cut.rewritten)} tokens after them)"
 
 
 def _amount(value: float, priced: bool) -> str:

@@ -133,7 +133,7 @@ def told(results: Results, others: Sequence[Results], *, jobs: int = 1) -> str:
     if compared:
         rows = [("", *_COLUMNS), *(_compared(found) for found in compared)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines += ["", "This run beside earlier ones, on the questions that both have:"]
+        lines += ["", "This run and earlier ones, on the questions that both have:"]
         lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     return "\n".join(lines)
 

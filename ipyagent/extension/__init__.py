@@ -61,7 +61,7 @@ def one_line(line: str) -> tuple[str, str]:
     options = line.strip().removesuffix(rest) if rest else line
     if not rest:
         parse(line)
-        raise UsageError(f"%%agent: the request is missing; it goes below the options or behind them  usage: {USAGE}")
+        raise UsageError(f"%%agent: the request is missing; write it after the options or below them  usage: {USAGE}")
     return options, rest
 
 

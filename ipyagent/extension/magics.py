@@ -447,7 +447,7 @@ class Magics(Extension):
         self.shell.display_pub.publish(static_bundle(recording.events, None))
         known = agent.session.history.variables if agent.session is not None else {}
         gone = [name for name in known if name not in self.shell.user_ns]
-        lost = f"; variables that are gone since: {', '.join(gone[:8])}{' …' if len(gone) > 8 else ''}" if gone else ""
+        lost = f"; variables no longer there: {', '.join(gone[:8])}{' …' if len(gone) > 8 else ''}" if gone else ""
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(recording.ended.at))
         self.show(f"unchanged since it was answered, {when}{lost}; to ask again: %%agent --rerun")
 

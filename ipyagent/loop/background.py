@@ -119,7 +119,7 @@ class Background:
             except JournalError:  # the disk is full or the session was let go: the next turn meets it
                 self._next = None
             except Exception as problem:  # noqa: BLE001 - a bug of ours: whoever minds the loop tells it
-                told = {"message": "work behind a turn failed", "exception": problem, "task": asyncio.current_task()}
+                told = {"message": "background work failed", "exception": problem, "task": asyncio.current_task()}
                 asyncio.get_running_loop().call_exception_handler(told)
 
     def _on_end(self, task: asyncio.Task[None]) -> None:

@@ -100,7 +100,7 @@ class CacheWatch:
                 what = "1 old tool result was" if count == 1 else f"{count:,} old tool results were"
                 self._known.append(f"{what} cleared ({event.layer})")
             case ServerEdited():
-                left_out = f"left out {event.tokens:,} tokens" if event.cleared else "leaves out nothing any more"
+                left_out = f"left out {event.tokens:,} tokens" if event.cleared else "no longer leaves anything out"
                 self._known.append(f"the server {left_out}")
             case ThinkingDropped():
                 self._known.append("thinking left the context")

@@ -132,7 +132,7 @@ def _of_part(words: list[str], folder: Path) -> str:
     if verb and name not in _TALKS:
         return f"`{name} {verb}` deletes what is kept there"
     if name in _RECURSIVE and any(re.fullmatch(r"-[A-Za-z]*R[A-Za-z]*|--recursive", word) for word in words):
-        return "it changes the rights of whole folders"
+        return "it changes the permissions of whole folders"
     anew = name in _TO_LAST and "-n" not in words
     anew |= (name == "sed" and any(re.fullmatch(r"-[nErsuz]*i|--in-p[lace]*", word) for word in words))
     anew |= name in ("tee", "sponge") and "-a" not in words
@@ -224,7 +224,7 @@ _CALLS = {
     "os.abort": "ends the kernel",
     "shutil.rmtree": "deletes folders",
     "shutil.move": "moves files, over others of the same name",
-    "shutil.chown": "changes rights",
+    "shutil.chown": "changes permissions",
     "os.rename": "moves files, over others of the same name",
     "os.replace": "moves files, over others of the same name",
     "os.fork": "copies the kernel's process",

@@ -119,7 +119,7 @@ LONG_BLOCK = 4_000
 """Characters above which the unfinished block of a text that streams in is not parsed anew with each piece."""
 LAID_OUT = 100_000
 """Characters of one text that are laid out; more would stop the kernel for seconds and freeze the page."""
-_AS_TEXT = "The remaining {:,} characters are too many to lay out; they stand as they were written:"
+_AS_TEXT = "The remaining {:,} characters are too many to format and are shown as written:"
 
 FENCE = (
     "margin:4px 0 10px;padding:6px 10px;border:1px solid rgba(128,128,128,.28);border-radius:4px;"

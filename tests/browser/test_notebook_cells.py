@@ -109,7 +109,7 @@ def test_changes_that_are_not_saved_are_not_overwritten_in_silence(product: Prod
         page.run(1, wait=False)
         card = page.cell(1).locator(".ia-card")
         card.wait_for()
-        assert "this edit and what is not saved there overwrite each other" in card.inner_text()
+        assert "unsaved changes there would conflict with this edit" in card.inner_text()
         assert "+x = 2" in card.inner_text().replace("\u00a0", " ")
         page.shot(f"open_asked_{app}")
         card.locator("[data-act=deny]").click()

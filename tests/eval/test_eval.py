@@ -304,6 +304,15 @@ def test_the_bundled_questions_run_on_the_practice_model_and_are_told_honestly(p
     assert len(found["answers"]) == 10
     assert f"accuracy   {right / 10:.1%}" in done.stdout
     assert f"{10 - right} " in done.stdout
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", (ROOT / "docs" / "eval.md").read_text("utf-8"), re.DOTALL | re.M)
+    printed = [measures_masked(line) for line in done.stdout.splitlines()]
+    assert [line for line in shown.splitlines() if measures_masked(line) not in printed] == []
+
+
+def measures_masked(line: str) -> str:
+    """A line of the report without what differs from run to run; accuracy and answers stay."""
+    line = re.sub(r"-[0-9a-f]{8}:", "-#:", line)
+    return re.sub(r"[\d,.]+", "#", line) if line.startswith(("tokens", "time")) else line
 
 
 def model_file() -> Path | None:

@@ -91,7 +91,7 @@ def _undone(agent: RunningAgent, store: MemoryStore) -> str:
             DreamWorkspace(store, waiting.copy, {}).drop()
         return "discarded the dream that was waiting for approval; no memory was changed"
     record, since = undo_last(store)
-    redo = f"{command(store.scope)} --undo again takes this back"
+    redo = f"{command(store.scope)} --undo once more reverses this"
     kept = f"; saved since and left as they are: {', '.join(since[:8])}" if since else ""
     what = f": {counted(record.changes)}" if record.changes else ""
     words = "brought back" if record.undone else "undone"

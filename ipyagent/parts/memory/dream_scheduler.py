@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 MOST_FAILURES = 3
 """Dreams that fail in a row before this kernel begins none by itself any more."""
-NO_MORE = "; no more start in this kernel unless you run %memory dream"
+NO_MORE = "; no more will start in this kernel unless you run %memory dream"
 PATIENCE = 3.0
 """Seconds that the end of the kernel waits for a dream to be rolled back."""
 WAITING_DAYS = 7

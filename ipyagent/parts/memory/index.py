@@ -150,7 +150,7 @@ def findings(text: str, memories: Iterable[Memory], scope: str) -> list[IndexFin
     seen: dict[str, int] = {}
     lines = text.strip("\n").split("\n") if text.strip() else []
     if is_conflicted(text):
-        said = f"{INDEX} has conflict markers of git; until they are gone it is made from the files"
+        said = f"{INDEX} has git conflict markers; until you remove them, the index is made from the files"
         found.append(IndexFinding(kind="conflict", name="", text=said))
     for at, line in enumerate(lines, 1):
         name = named_in(line)
@@ -228,7 +228,7 @@ def _cut(text: str, most: int) -> str:
 
 
 _DASH = " — "
-_BEYOND = ("not UTF-8", "UTF-16", "is none of", "bytes long", "cannot be read", "no closing", "conflict markers")
+_BEYOND = ("not UTF-8", "UTF-16", "is not one of", "bytes long", "cannot be read", "no closing", "conflict markers")
 """Problems that a person has to look at."""
 
 

@@ -286,7 +286,7 @@ def memory_of(scope: str, name: str, data: bytes, modified: float, size: int, *m
     stem = name.rpartition("/")[2].removesuffix(SUFFIX)
     kind = _line(fields.get("type"))
     if kind and kind not in KINDS:
-        problems.append(f"type {kind!r} is none of {', '.join(KINDS)}; read as none")
+        problems.append(f"type {kind!r} is not one of {', '.join(KINDS)}; left out")
         kind = ""
     if size > LARGE:
         problems.append(f"is {size:,} bytes long; a memory is one fact or theme")
@@ -427,7 +427,7 @@ def check_edit(path: str, before: str, after: str) -> None:
     if comments[1] > comments[0]:
         wrong = wrong or "a comment in the frontmatter is not kept"
     if wrong:
-        told = f"{path} was not changed: its frontmatter would be broken ({wrong}): put text behind the second ---"
+        told = f"{path} was not changed: its frontmatter would be broken ({wrong}): put text after the second ---"
         raise MemoryRefused(told, reason="header")
     if new.body == old.body and _own(new.fields) == _own(old.fields):
         marks = f"; {', '.join(KEPT)} are kept by ipyagent" if after != before else ""

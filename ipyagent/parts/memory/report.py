@@ -161,7 +161,7 @@ def doctor_lines(memories: MemoryStores, *, mend: bool) -> list[str]:
         lines += [f"{scope}: fixed: {row}" for row in sorted(mended)] + [f"{scope}: {row}" for row in left]
         hint = [row for row in left if "header" in row]
         if hint:
-            lines.append(f"{scope}: frontmatter is yours to fix: %memory edit NAME")
+            lines.append(f"{scope}: fix the frontmatter with %memory edit NAME")
     return lines or ["all is well: every memory has its line in the index and frontmatter that can be read"]
 
 

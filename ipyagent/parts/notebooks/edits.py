@@ -19,8 +19,8 @@ from ipyagent.tools.paths import digest, resolved, shown, writable
 
 Action: TypeAlias = Literal["read", "insert", "replace", "move", "delete", "run"]
 UNSAVED = {
-    "own": "it is open in the page you work in: this edit and what is not saved there overwrite each other; save first",
-    "page": "it is open in another page: this edit and what is not saved there overwrite each other; save first",
+    "own": "save this notebook first: it is open in your page, and unsaved changes there would conflict with this edit",
+    "page": "save this notebook first: it is open in another page, where unsaved changes would conflict with this edit",
 }
 RELOAD = {
     "own": "it is open in the user's page, which still shows the old cells",

@@ -347,7 +347,7 @@ def _tools(value: Any, problems: list[str]) -> tuple[str, ...]:
 BODY = """
 # {title}
 
-Write here what to do, in the order in which it is done, and why where that is not plain.
+Write the steps here in order, with the reason wherever it is not obvious.
 
 1. Look at the data first: shape, types, missing values.
 2. …
@@ -381,7 +381,7 @@ def write_skill(folder: Path, name: str, description: str = "") -> Path:
         with os.fdopen(opened(file, flags, 0o644), "w", encoding="utf-8", newline="\n") as made:
             made.write(write_headed({"name": name, "description": told}, BODY.format(title=title)))
     except FileExistsError:
-        raise UsageError(f"{file} is there already; %skills show {name}") from None
+        raise UsageError(f"{file} already exists; see it with %skills show {name}") from None
     except OSError as problem:
         raise UsageError(f"{file} cannot be written ({problem.strerror}): fix the permissions, or use --user") from None
     if wrong := violations(goal):

@@ -175,5 +175,5 @@ def _memory(given: Any, problems: list[str]) -> Remembers:
         case "user" | "project" | "local":
             return given  # type: ignore[no-any-return]  # matched just now
         case _:
-            problems.append(f"`memory` {given!r} is none of user, project, local: it has none")
+            problems.append(f"`memory` {given!r} is not one of user, project, local; left out")
             return ""

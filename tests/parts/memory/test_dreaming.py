@@ -457,7 +457,7 @@ def test_a_failure_rolls_back_is_told_and_after_three_no_more_begin(room: DreamR
         assert len(room.asked()) == min(count, 3)
     told = [line for line in agent.notices if line.startswith("dream, failed")]
     assert len(told) == 3
-    assert told[-1].endswith("no more start in this kernel unless you run %memory dream")
+    assert told[-1].endswith("no more will start in this kernel unless you run %memory dream")
     assert room.content() == before
     assert room.last == LAST
     with pytest.raises(AgentError, match="changed nothing"):

@@ -316,7 +316,7 @@ def test_an_edit_under_an_open_page_is_asked_for_in_every_mode(workspace: ShellW
     assert isinstance(permissions.decide(notebook, edit, workspace, can_ask=True), Allow)
     permissions.remember("notebook")
     permissions.remember("notebook(n.ipynb)")
-    for where, words in (("own", "the page you work in"), ("page", "another page")):
+    for where, words in (("own", "in your page"), ("page", "another page")):
         workspace.pages[path] = where
         asked = permissions.decide(notebook, edit, workspace, can_ask=True)
         assert isinstance(asked, Ask)

@@ -312,8 +312,9 @@ class RunWatch:
         target = _target(path, follow=how in ("write", "append", "link", "mode"))
         if self._refuses and self._mode == "read_only":
             raise Refused(f"mode is read_only: {target} may not be changed")
-        if self._guards and how not in ("link", "mode") and (reason := in_force(target, self._workspace.folder)):
-            self._ask(f"write:{self._name(target)}", f"write {self._name(target)}", target, reason)
+        if self._guards and how != "mode" and (reason := in_force(target, self._workspace.folder, whole=True)):
+            verb = "give another name to" if how == "link" else "write"
+            self._ask(f"write:{self._name(target)}", f"{verb} {self._name(target)}", target, reason)
         try:
             state = os.lstat(target)
         except (OSError, ValueError):

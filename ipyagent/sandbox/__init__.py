@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -109,17 +109,58 @@ def temporary(given: Policy, environment: dict[str, str]) -> Iterator[tuple[Poli
 
 
 def _remove(folder: Path) -> None:
-    def again(function: Any, path: str, problem: Any) -> None:  # a folder that the command made unreadable
-        try:
-            os.chmod(os.path.dirname(path), 0o700)
-            os.chmod(path, 0o700)
-            function(path)
-        except OSError:
-            return
+    """With all that is in it, however deep, unreadable or still changing. Follows no link: a command made them."""
+    with ExitStack() as opened, suppress(OSError):
+        above = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+        opened.callback(os.close, above)
+        _open_up(above, folder.name)
+        top = os.open(folder.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+        opened.callback(os.close, top)
+        before: list[str] = []
+        for number in range(_MOST_PASSES):
+            if (found := os.listdir(top)) == before:
+                break
+            for at, name in enumerate(found):
+                with suppress(OSError):
+                    _take_out(top, name, f".{number}-{at}-")
+            before = found
+        os.rmdir(folder.name, dir_fd=above)
 
-    shutil.rmtree(folder, onerror=again)
-    if folder.exists():
-        shutil.rmtree(folder, ignore_errors=True)
+
+_MOST_PASSES = 20_000
+"""One for each level of folders in it."""
+
+
+def _take_out(top: int, name: str, prefix: str) -> None:
+    """Remove one entry; the folders in a folder move up beside it first."""
+    with suppress(IsADirectoryError, PermissionError):  # the second on macOS
+        os.unlink(name, dir_fd=top)
+        return
+    _open_up(top, name)
+    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+    try:
+        for at, entry in enumerate(os.listdir(inner)):
+            try:
+                os.unlink(entry, dir_fd=inner)
+            except (IsADirectoryError, PermissionError):
+                with suppress(OSError):
+                    _open_up(inner, entry)
+                    os.rename(entry, f"{prefix}{at}", src_dir_fd=inner, dst_dir_fd=top)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=top)
+
+
+def _open_up(folder: int, name: str) -> None:
+    """Give us all rights in the folder `name`, unless it is a link."""
+    if sys.platform != "linux":
+        os.chmod(name, 0o700, dir_fd=folder, follow_symlinks=False)
+        return
+    place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        os.chmod(f"/proc/self/fd/{place}", 0o700)
+    finally:
+        os.close(place)
 
 
 # ---------------------------------------------------------------------- Linux: Landlock and seccomp

@@ -61,7 +61,7 @@ CALLS: dict[str, tuple[int | None, int | None]] = {
     "migrate_pages": (256, 238), "move_pages": (279, 239), "keyctl": (250, 219), "add_key": (248, 217),
     "request_key": (249, 218), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427), "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265),
-    "unshare": (272, 97), "setns": (308, 268), "clone3": (435, 435),
+    "unshare": (272, 97), "setns": (308, 268), "clone3": (435, 435), "openat2": (437, 437),
     # memory and queues that processes share by a number or a name
     "mq_open": (240, 180), "mq_unlink": (241, 181), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
     "msgctl": (71, 187), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191), "semtimedop": (220, 192),
@@ -70,14 +70,27 @@ CALLS: dict[str, tuple[int | None, int | None]] = {
     "socket": (41, 198), "socketpair": (53, 199), "ioctl": (16, 29), "clone": (56, 220), "prlimit64": (302, 261),
     "setpriority": (141, 140), "ioprio_set": (251, 30), "sched_setaffinity": (203, 122),
     "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274),
+    "open": (2, None), "openat": (257, 56), "creat": (85, None), "mknod": (133, None), "mknodat": (259, 33),
 }  # fmt: skip
 _LOOKED_AT = tuple(CALLS)[tuple(CALLS).index("socket") :]
 ATTRIBUTES = tuple(CALLS)[: tuple(CALLS).index("mount")]
 """Calls that change a file's mode, owner, times or attributes."""
 _BY_NOBODY = ("setxattrat", "removexattrat", "file_setattr")
 """Too new to be used without an older one to fall back on."""
-_ABSENT = ("clone3", *_BY_NOBODY)
+_ABSENT = ("clone3", "openat2", *_BY_NOBODY)
 """Answered as if the system did not have them: their arguments are in memory, where a filter cannot look."""
+
+_MODES = {
+    "chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2, "open": 2,
+    "openat": 3,
+}  # fmt: skip
+"""Which argument is a new mode."""
+_SPECIAL = 0o6000
+"""Set-user-ID and set-group-ID: never set by a command."""
+_OPENING = {"open": 1, "openat": 2}
+"""Which argument says whether a file is made: otherwise its mode has no meaning."""
+_MAKING = 0o20000100
+"""O_CREAT, and the bit of O_TMPFILE."""
 
 _LOAD, _EQUAL, _OVER, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
 _ALLOW, _ERRNO, _NOTIFY = 0x7FFF0000, 0x00050000, 0x7FC00000
@@ -122,12 +135,17 @@ def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
     def argument(at: int) -> tuple[int, int, int, int]:
         return (_LOAD, 0, 0, 16 + 8 * at)  # the low half, on machines with the low byte first
 
+    def special(name: str) -> list[tuple[int, int, int, int]]:
+        if name not in _MODES:
+            return []
+        return [argument(_MODES[name]), (_ANY_BIT, 0, 1, _SPECIAL), (_RETURN, 0, 0, refuse)]
+
     for name in CALLS:
         if name in _ABSENT:
             when(name, [(_RETURN, 0, 0, absent)])
         elif name in ATTRIBUTES:
             answer = {"allow": _ALLOW, "refuse": refuse, "notify": _NOTIFY}[attributes]
-            when(name, [(_RETURN, 0, 0, answer)] * (attributes != "allow"))
+            when(name, [*special(name), (_RETURN, 0, 0, answer)])
         elif name not in _LOOKED_AT:
             when(name, [(_RETURN, 0, 0, refuse)])
     families = (_AF_INET, _AF_INET6, _AF_NETLINK) if own_network else ()
@@ -151,6 +169,9 @@ def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
         when(name, [argument(0), *own])
     for name, user in (("setpriority", 2), ("ioprio_set", 3)):  # neither others nor all of the user's
         when(name, [argument(0), (_EQUAL, 2, 0, user), argument(1), *own])
+    for name in ("open", "openat", "creat", "mknod", "mknodat"):
+        making = [argument(_OPENING[name]), (_ANY_BIT, 0, 3, _MAKING)] if name in _OPENING else []
+        when(name, [*making, *special(name), (_RETURN, 0, 0, _ALLOW)])
     code.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *each) for each in code)
 
@@ -282,8 +303,8 @@ def _drop_powers(libc: Libc) -> None:
 # Made on the command's behalf where it may write.
 
 _RECEIVE, _SEND, _VALID = 0xC0502100, 0xC0182101, 0x40082102
-_SPECIAL = 0o6000
-"""Set-user-ID and set-group-ID: never set for a command."""
+_OWN_ATTRIBUTES = (b"user.", b"system.posix_acl_")
+"""Of extended attributes those that give no powers."""
 _AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH = -100, 0x100, 0x1000
 _MOST_VALUE = 65_536
 
@@ -401,9 +422,9 @@ class Supervisor:
     ) -> int:
         if sys.platform != "linux":
             raise OSError(errno.ENOSYS, "this is Linux's")
+        if attribute and not attribute.startswith(_OWN_ATTRIBUTES):
+            return errno.EPERM
         if "chmod" in name:
-            if rest[0] & _SPECIAL:
-                return errno.EPERM
             os.chmod(target, rest[0] & 0o7777)
         elif "chown" in name:
             os.chown(target, *(ctypes.c_int(each & 0xFFFFFFFF).value for each in rest[:2]))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 import time
-from functools import lru_cache
+from contextlib import suppress
 from pathlib import Path
 
 HOME = """
@@ -12,8 +14,14 @@ HOME = """
 .local/share/kwalletd .git-credentials .config/git/credentials .config/gh .config/glab-cli .config/rclone .config/op
 .config/sops .huggingface/token .cache/huggingface/token .kaggle .databrickscfg .snowflake .pgpass .my.cnf .s3cfg .boto
 .terraform.d/credentials.tfrc.json .vault-token .cargo/credentials .cargo/credentials.toml .gem/credentials
+.config/containers/auth.json .subversion/auth .config/uv/credentials.toml .local/share/uv/credentials .Renviron
+.cdsapirc .cdsrc .ecmwfapirc .config/earthengine .mlflow/credentials .config/wandb .dbt/profiles.yml .snowsql .mc
+.duckdb/stored_secrets .prefect .modal.toml .fly .config/ngrok .config/age .config/openai .openai .config/anthropic
+.gemini .claude.json .config/github-copilot .local/share/jupyter/notebook_secret .cache/huggingface/stored_tokens
+.local/share/gnupg .Xauthority .config/Bitwarden .config/Bitwarden\\ CLI .config/1Password
 .npmrc .yarnrc.yml .m2/settings.xml .gradle/gradle.properties .streamlit/secrets.toml .oci .config/doctl .config/hub
-.bash_history .zsh_history .python_history .node_repl_history .psql_history .mysql_history .sqlite_history
+.bash_history .zsh_history .python_history .Rhistory .local/share/fish .local/share/atuin .lesshst .viminfo
+.node_repl_history .psql_history .mysql_history .sqlite_history
 .ipython/profile_default/history.sqlite .ipython/profile_default/history.sqlite-wal
 .local/share/jupyter/runtime Library/Jupyter/runtime .claude/.credentials.json .codex/auth.json
 .mozilla .thunderbird .config/google-chrome .config/chromium .config/BraveSoftware .config/microsoft-edge
@@ -23,35 +31,28 @@ Library/Application\\ Support/Google/Chrome Library/Application\\ Support/Firefo
 Library/Application\\ Support/BraveSoftware Library/Application\\ Support/Microsoft\\ Edge
 """
 """In the home folder: keys, tokens, keyrings, browsers' profiles, what was typed, and the keys of running kernels."""
+_HOME = tuple(shlex.split(HOME))
 SYSTEM = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers.d", "/etc/ssl/private", "/etc/krb5.keytab")
+_NAMES = (".env", ".env.local", ".env.production", ".env.development", ".envrc")
 _MOST = 2_000
-"""Entries of a folder looked at for `.env` files."""
-_SECONDS = 10
-"""How long what was found holds."""
+"""Entries of a folder whose folders are looked at for such files."""
+_GRAIN = 1_000_000_000
+"""Nanoseconds within which a folder may change again and show the same time."""
 
 
 def secrets_of(home: Path, root: Path, more: tuple[str, ...] = ()) -> tuple[Path, ...]:
     """The existing ones, resolved, outermost only: those above and `more`, our own folder, and the files `.env` of
     folders around the project and right below the home folder. What lies in the project is its own affair, unless it
     is one of the first."""
-    moment = int(time.monotonic() / _SECONDS)
     own, runtime = (os.environ.get(name, "") for name in ("IPYAGENT_HOME", "JUPYTER_RUNTIME_DIR"))
-    return _secrets(home, root, more, own, runtime, moment)
-
-
-@lru_cache(maxsize=4)
-def _secrets(home: Path, root: Path, more: tuple[str, ...], own: str, runtime: str, moment: int) -> tuple[Path, ...]:
-    import shlex
-
-    named = [home / each for each in shlex.split(HOME)]
-    named += [Path(each) for each in SYSTEM]
-    named += [Path(own).expanduser() if own else home / ".ipyagent", *([Path(runtime)] if runtime else [])]
-    named += [Path(each).expanduser() if each[:1] in "~/" else home / each for each in more if each.strip()]
-    found = {path.resolve() for path in named if os.path.lexists(path)}
-    around = [home, *_folders(home), *root.parents, *_folders(root.parent)]
+    named = [f"{place}/{each}" for place in _homes(str(home)) for each in _HOME]
+    named += [*SYSTEM, os.path.expanduser(own) if own else f"{home}/.ipyagent", *([runtime] if runtime else [])]
+    named += [os.path.expanduser(each) if each[:1] in "~/" else f"{home}/{each}" for each in more if each.strip()]
+    found = {Path(path).resolve() for path in named if os.path.lexists(path)}
+    around = [str(home), *_listed(str(home))[0], *map(str, root.parents), *_listed(str(root.parent))[0]]
     for folder in dict.fromkeys(around):
-        if folder != root and not folder.is_relative_to(root):
-            found.update(_environments(folder))
+        if folder != str(root) and not folder.startswith(f"{root}/"):
+            found.update(Path(path).resolve() for path in _listed(folder)[1])
     # the project itself, or a folder around it, cannot be hidden from its commands
     kept = sorted(path for path in found if path.exists() and not root.is_relative_to(path))
     outermost: list[Path] = []
@@ -61,15 +62,37 @@ def _secrets(home: Path, root: Path, more: tuple[str, ...], own: str, runtime: s
     return tuple(outermost)
 
 
-def _folders(place: Path) -> list[Path]:
+def _homes(home: str) -> list[str]:
+    """The home folders that this user's commands could read: root's could read those of all."""
+    if sys.platform == "win32":
+        return [home]
+    import pwd
+
+    with suppress(KeyError):
+        own = pwd.getpwuid(os.getuid()).pw_dir  # where ssh looks, whatever HOME says
+        others = [own, *_listed("/home")[0]] if os.geteuid() == 0 else [own]
+        return list(dict.fromkeys((home, *others)))
+    return [home]
+
+
+_seen: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {}
+"""By a folder: when it last changed, the folders and the `.env` files in it."""
+
+
+def _listed(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     try:
-        with os.scandir(place) as entries:
-            found = [Path(entry.path) for _, entry in zip(range(_MOST), entries, strict=False) if entry.is_dir()]
+        changed = os.stat(place).st_mtime_ns
+        known = _seen.get(place)
+        if known is None or known[0] != changed:
+            folders: list[str] = []
+            with os.scandir(place) as entries:
+                for _, entry in zip(range(_MOST), entries, strict=False):
+                    if entry.is_dir():
+                        folders.append(entry.path)
+            files = [path for name in _NAMES if os.path.lexists(path := os.path.join(place, name))]
+            known = (changed, tuple(folders), tuple(files))
+            if time.time_ns() - changed > _GRAIN:
+                _seen[place] = known
     except OSError:
-        return []
-    return found
-
-
-def _environments(folder: Path) -> list[Path]:
-    names = (".env", ".env.local", ".env.production", ".env.development", ".envrc")
-    return [path.resolve() for name in names if (path := folder / name).is_file()]
+        return (), ()
+    return known[1:]

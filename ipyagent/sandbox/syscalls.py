@@ -25,9 +25,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from ipyagent.sandbox import confine
 from ipyagent.sandbox.confine import ARCHITECTURES, ATTRIBUTES, Confinement, Libc, Supervisor
 
-What: TypeAlias = Literal["write", "append", "remove", "replace", "make", "link", "mode", "network", "signal"]
-"""A file's content, more behind it, the file itself, another in its place, a new folder or link, another name, its
-rights, owner, times or attributes; a network; a signal to a process that is not the command's."""
+What: TypeAlias = Literal[
+    "write", "append", "remove", "replace", "make", "symlink", "link", "mode", "network", "signal"
+]
+"""A file's content, more behind it, the file itself, another in its place, a new folder or pipe, a symbolic link,
+another name, its rights, owner, times or attributes; a network; a signal to a process that is not the command's."""
 
 
 class Attempt(NamedTuple):
@@ -44,7 +46,7 @@ Watch: TypeAlias = Callable[[Attempt], bool]
 
 # Numbers of system calls as in `confine`, with where a call's paths stand: (folder's descriptor or -1, path).
 _CALLS: dict[str, tuple[int | None, int | None]] = {
-    "open": (2, None), "openat": (257, 56), "openat2": (437, 437), "creat": (85, None), "truncate": (76, 45),
+    "open": (2, None), "openat": (257, 56), "creat": (85, None), "truncate": (76, 45),
     "unlink": (87, None), "unlinkat": (263, 35), "rmdir": (84, None), "rename": (82, None), "renameat": (264, 38),
     "renameat2": (316, 276), "mkdir": (83, None), "mkdirat": (258, 34), "mknod": (133, None), "mknodat": (259, 33),
     "symlink": (88, None), "symlinkat": (266, 36), "link": (86, None), "linkat": (265, 37), "kill": (62, 129),
@@ -60,14 +62,11 @@ _LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
 _CONTINUE = 1
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
-_AT_FDCWD, _AT_REMOVEDIR = -100, 0x200
+_AT_FDCWD, _AT_SYMLINK_FOLLOW, _AT_EMPTY_PATH = -100, 0x400, 0x1000
+_MOST_LINKS = 40
+"""As in the kernel."""
 _STREAMS = ("/dev/tty", "/dev/pts/", "/proc/")
 """The system's own, and pipes that a command has open."""
-_OWN = {
-    "/proc/self/": "", "/proc/thread-self/": "", "/dev/fd/": "fd/", "/dev/stdin": "fd/0", "/dev/stdout": "fd/1",
-    "/dev/stderr": "fd/2",
-}  # fmt: skip
-"""What leads to another file for each process, and where for one."""
 
 
 def _numbers() -> dict[int, str]:
@@ -99,10 +98,12 @@ def _program() -> bytes:
 
 
 class _Caller:
-    """The process that waits in a call: its memory and its paths."""
+    """The process that waits in a call: its memory and its paths, as it sees them: `/proc/self` is its own, and
+    bubblewrap gives it mounts and numbers of processes that are not ours."""
 
     def __init__(self, process: int) -> None:
         self.process = process
+        self._root = f"/proc/{process}/root"
 
     def text(self, place: int) -> str:
         found = b""
@@ -129,13 +130,70 @@ class _Caller:
         if not os.path.isabs(name):
             where = "cwd" if folder == _AT_FDCWD else f"fd/{folder}"
             name = os.path.join(os.readlink(f"/proc/{self.process}/{where}"), name)
-        for start, own in _OWN.items():
-            if name.startswith(start):  # what it has open, by another name
-                name = f"/proc/{self.process}/{own}{name.removeprefix(start)}"
-        if follow:
-            return os.path.realpath(name)
-        head, last = os.path.split(name.rstrip("/"))
-        return os.path.realpath(name) if last in ("", ".", "..") else os.path.join(os.path.realpath(head), last)
+        return self._followed(name, follow)
+
+    def _followed(self, name: str, follow: bool) -> str:
+        done, left, links = "/", name.split("/")[::-1], 0
+        while left:
+            part = left.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                done = os.path.dirname(done)
+                continue
+            at = os.path.join(done, part)
+            last = not follow and not any(left)
+            if last or (link := self._link(done, part)) is None:
+                done = at
+                continue
+            if (links := links + 1) > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            done = "/" if link.startswith("/") else done
+            left += link.split("/")[::-1]
+        return done
+
+    def _link(self, folder: str, name: str) -> str | None:
+        """Where a link leads; None for what is none, or a pipe that is open."""
+        if folder == "/proc" and name in ("self", "thread-self"):
+            process, thread = self._numbers()
+            return process if name == "self" else f"{process}/task/{thread}"
+        try:
+            link = os.readlink(os.path.join(self._root + folder, name))
+        except OSError:
+            return None
+        in_process = folder.startswith("/proc/") and folder[6].isdigit()
+        return None if in_process and not link.startswith("/") else link
+
+    def _numbers(self) -> tuple[str, str]:
+        """Of the process and the thread, as it sees them."""
+        lines = self._status()
+        return lines["NStgid"][-1], lines["NSpid"][-1]
+
+    def _status(self) -> dict[str, list[str]]:
+        with open(f"/proc/{self.process}/status", encoding="ascii", errors="replace") as status:
+            return {name: rest.split() for name, _, rest in (line.partition(":") for line in status)}
+
+    def sets_up(self, program: str) -> bool:
+        """Whether it is `program` (bubblewrap) on its way to the command, and not the command, which may run it too:
+        in the processes of its own that one is never the first."""
+        if os.path.realpath(self.exe) != program:
+            return False
+        seen = self._status()["NStgid"]
+        return len(seen) == 1 or seen[-1] == "1"
+
+    def there(self, path: str) -> bool:
+        return os.path.lexists(self._root + path)
+
+    def is_folder(self, path: str) -> bool:
+        return os.path.isdir(self._root + path)
+
+    def is_private(self, folder: str) -> bool:
+        """Whether it is not our folder of that name: a mount of the command's own."""
+        try:
+            ours, its = os.stat(folder), os.stat(self._root + folder)
+        except OSError:
+            return True
+        return (ours.st_dev, ours.st_ino) != (its.st_dev, its.st_ino)
 
     def opened(self, descriptor: int) -> str:
         found = os.readlink(f"/proc/{self.process}/fd/{descriptor}")
@@ -163,6 +221,8 @@ class _Watching:
         self._inner = confinement is not None
         self._names = _numbers()
         hide = confinement.hide if confinement is not None else ()
+        self._narrow = {str(above) for each in hide for above in Path(each).parents if confine.under(each, folders)}
+        """Where Landlock lets nothing be made, moved or removed: folders on the way to what is hidden."""
         self._supervisor = Supervisor(libc, listener, folders, hide)
 
     def serve(self) -> None:
@@ -193,8 +253,8 @@ class _Watching:
     def _answer(self, identity: int, process: int, name: str, given: Sequence[int]) -> int:
         """The error; 0: it was done on the command's behalf; -1: the kernel goes on with it."""
         caller = _Caller(process)
-        if self._outer and os.path.realpath(caller.exe) == self._outer:
-            return -1  # it sets the sandbox up
+        if self._outer and caller.sets_up(self._outer):
+            return -1
         attempts = [attempt for attempt in self._attempts(caller, name, given) if attempt is not None]
         if name == "socket":
             for attempt in attempts:
@@ -207,74 +267,86 @@ class _Watching:
         return -1
 
     def _refuses(self, attempt: Attempt) -> bool:
-        """What the kernel would let pass: Landlock what is kept in the project, bubblewrap a pipe of others."""
+        """What the kernel would let pass: what is kept in the project (bubblewrap keeps what is there), and with
+        bubblewrap a pipe of others."""
         if attempt.allowed or attempt.what == "signal":
             return False
-        return self._is_kept(attempt) if self._inner else Path(attempt.path).is_fifo()
+        return self._is_kept(attempt) or (not self._inner and Path(attempt.path).is_fifo())
 
     def _is_kept(self, attempt: Attempt) -> bool:
         above = attempt.what in ("remove", "replace", "link")  # so would be a folder around it
         path = attempt.path
-        return any(
-            confine.under(path, [each]) or (above and confine.under(each, [path])) for each in self._kept
-        )
+        return any(confine.under(path, [each]) or (above and confine.under(each, [path])) for each in self._kept)
 
     def _attempts(self, caller: _Caller, name: str, given: Sequence[int]) -> list[Attempt | None]:
         at = name != "creat" and name.endswith(("at", "at2"))
+
+        def file(what: What, path: str, *, there: bool | None = None) -> Attempt | None:
+            return self._file(caller, what, path, there)
+
         first = (_signed(given[0]), given[1]) if at else (_AT_FDCWD, given[0])
         match name:
             case "socket":
                 return [Attempt("network", "", False)] if _signed(given[0]) != _FAMILIES[2] else []
             case "kill":
                 return [self._signal(caller, _signed(given[0]), given[1])]
-            case "open" | "openat" | "openat2" | "creat":
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-                if name in _FLAGS:
-                    flags = given[_FLAGS[name]]
-                elif name == "openat2":
-                    (flags,) = struct.unpack("=Q", caller.bytes(given[2], 8))
-                return [self._opens(caller.path(*first, follow=True), flags)] if flags & _WRITING else []
+            case "open" | "openat" | "creat":
+                flags = given[_FLAGS[name]] if name in _FLAGS else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+                return [self._opens(caller, caller.path(*first, follow=True), flags)] if flags & _WRITING else []
             case "truncate":
-                return [self._file("write", caller.path(*first, follow=True), there=True)]
+                return [file("write", caller.path(*first, follow=True), there=True)]
             case "unlink" | "unlinkat" | "rmdir":
-                return [self._file("remove", caller.path(*first, follow=False), there=True)]
+                return [file("remove", caller.path(*first, follow=False), there=True)]
             case "mkdir" | "mkdirat" | "mknod" | "mknodat":
-                return [self._file("make", caller.path(*first, follow=False), there=False)]
+                return [file("make", caller.path(*first, follow=False), there=False)]
             case "symlink" | "symlinkat":
                 target = (_signed(given[1]), given[2]) if at else (_AT_FDCWD, given[1])
-                return [self._file("make", caller.path(*target, follow=False), there=False)]
-            case "rename" | "renameat" | "renameat2" | "link" | "linkat":
+                return [file("symlink", caller.path(*target, follow=False), there=False)]
+            case "link" | "linkat":
+                second = (_signed(given[2]), given[3]) if at else (_AT_FDCWD, given[1])
+                flags = given[4] if at else 0
+                old = caller.path(*first, follow=bool(flags & _AT_SYMLINK_FOLLOW))
+                nameless = not old and flags & _AT_EMPTY_PATH
+                if nameless:  # what is open, perhaps without a name until now
+                    old = caller.opened(first[0])
+                if not nameless and not caller.there(old) and not old.endswith(" (deleted)"):
+                    return []
+                return [file("link", old, there=True), file("write", caller.path(*second, follow=False), there=False)]
+            case "rename" | "renameat" | "renameat2":
                 second = (_signed(given[2]), given[3]) if at else (_AT_FDCWD, given[1])
                 old, new = caller.path(*first, follow=False), caller.path(*second, follow=False)
-                if not old or not os.path.lexists(old):
+                if not old or not caller.there(old):
                     return []
-                if name.startswith("link"):
-                    return [self._file("link", old, there=True), self._file("make", new, there=False)]
-                return [self._file("remove", old, there=True), self._file("replace", new)]
+                return [file("remove", old, there=True), file("replace", new)]
             case _:  # attributes
                 if name in ("fchmod", "fchown", "fsetxattr", "fremovexattr") or (at and not given[1]):
-                    return [self._file("mode", caller.opened(_signed(given[0])), there=True)]
-                return [self._file("mode", caller.path(*first, follow=not name.startswith("l")), there=True)]
+                    return [file("mode", caller.opened(_signed(given[0])), there=True)]
+                return [file("mode", caller.path(*first, follow=not name.startswith("l")), there=True)]
 
-    def _opens(self, path: str, flags: int) -> Attempt | None:
-        there = os.path.lexists(path)
-        if os.path.isdir(path) or (there and flags & os.O_CREAT and flags & os.O_EXCL):
+    def _opens(self, caller: _Caller, path: str, flags: int) -> Attempt | None:
+        there = caller.there(path)
+        if caller.is_folder(path) or (there and flags & os.O_CREAT and flags & os.O_EXCL):
             return None  # the call fails
         if not there and not flags & os.O_CREAT:
             return None
         if not flags & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC) and there:
             return None
-        return self._file("append" if flags & os.O_APPEND and not flags & os.O_TRUNC else "write", path)
+        return self._file(caller, "append" if flags & os.O_APPEND and not flags & os.O_TRUNC else "write", path, None)
 
-    def _file(self, what: What, path: str, *, there: bool | None = None) -> Attempt | None:
+    def _file(self, caller: _Caller, what: What, path: str, there: bool | None) -> Attempt | None:
         """None where the call would fail, or lead nowhere, whatever the level."""
         if not path or path in confine.EVERYDAY or path.startswith(_STREAMS):
             return None
-        exists = os.path.lexists(path)
-        if (there is not None and there != exists) or not (exists or os.path.isdir(os.path.dirname(path))):
+        exists, folder = caller.there(path), os.path.dirname(path)
+        if (there is not None and there != exists) or not (exists or caller.is_folder(folder)):
+            return None
+        if not self._inner and caller.is_private(folder):
             return None
         allowed = confine.under(path, self._folders) and not self._is_kept(Attempt(what, path, True))
-        touched = path if exists and what in ("write", "append", "mode", "link") else os.path.dirname(path)
+        in_place = exists and what in ("write", "append", "mode", "link")
+        if folder in self._narrow and not in_place:
+            allowed = False
+        touched = path if in_place else folder
         if not allowed and what != "mode" and not os.access(touched, os.W_OK):
             return None
         return Attempt(what, path, allowed)

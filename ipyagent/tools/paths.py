@@ -222,12 +222,14 @@ def _any(names: Iterable[str]) -> str:
 _FILES, _FOLDERS = _table(FILES), _table(FOLDERS)
 _FILE = re.compile(_any(_FILES))
 _FOLDER = re.compile(rf"(?<=/)(?:{_any(_FOLDERS)})(?=/)")
+_WHOLE = re.compile(rf"(?<=/)(?:{_any(name for name in _FOLDERS if '*' not in name)})(?=/$)")
 _HOME = re.compile(r"(?:~|\$HOME|\$\{HOME\})(?=/|$)")
 
 
-def in_force(target: str, folder: Path) -> str:
+def in_force(target: str, folder: Path, *, whole: bool = False) -> str:
     """Why a write to `target`, as code or a command in `folder` names it, needs a yes in mode auto ("it writes
-    AGENTS.md, which agents obey"); "" when it does not."""
+    AGENTS.md, which agents obey"); "" when it does not. `whole`: it may be a folder that comes or goes with all that
+    is in it, or a link to one."""
     if not target or len(target) > 4_000 or "\n" in target or "\0" in target:
         return ""
     home = Path(os.path.expanduser("~"))
@@ -242,6 +244,8 @@ def in_force(target: str, folder: Path) -> str:
         return f"it writes {path.name}, {_why(parts[-1], _FILES)}"
     if found := _FOLDER.search(f"/{'/'.join(parts[:-1])}/"):
         return f"it writes in {found[0]}, {_why(found[0], _FOLDERS)}"
+    if whole and (found := _WHOLE.search(f"/{'/'.join(parts)}/")):
+        return f"it writes {found[0]}, {_why(found[0], _FOLDERS)}"
     return ""
 
 

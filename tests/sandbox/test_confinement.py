@@ -3,10 +3,17 @@ nothing that their level forbids, and those that only read give what they give o
 
 from __future__ import annotations
 
+import os
+import stat
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from ipyagent import sandbox
+from ipyagent.sandbox.secrets import secrets_of
 from tests.sandbox.arena import KILLED, LEVELS, Arena, Attack, Level, Way, backends, hostile, reading
 
 BACKENDS = backends()
@@ -34,7 +41,8 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
 def gap(name: str, attack: Attack, way: Way) -> bool:
     said, shown = GAPS.get(name, ("", ()))
     assert not said or said in BACKENDS[name].gaps
-    return way != "watched" and any(each in attack.text for each in shown)
+    held = any(each in attack.text for each in ("call(437", "O_TMPFILE"))  # by the kernel, in any case
+    return way != "watched" and not held and any(each in attack.text for each in shown)
 
 
 def not_held(arena: Arena, some: list[Attack], name: str, level: Level, way: Way) -> list[str]:
@@ -87,6 +95,40 @@ def test_nor_does_one_that_nobody_watches(arena: Arena, name: str, level: Level,
 @pytest.mark.parametrize("way", ["watched", "line"])
 def test_what_counts_later_in_a_project_is_not_written(arena: Arena, name: str, way: Way) -> None:
     assert not_held(arena, here(KEPT), name, "project", way) == []
+
+
+def test_a_temporary_folder_goes_whatever_is_in_it_and_no_link_is_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "data.csv"
+    outside.write_text("1")
+    outside.chmod(0o640)
+    makes = f"mkdir -p a/b && ln -s {outside} a/b/l && chmod 500 a/b && mkdir c && chmod 000 c && ln -s / r"
+    deep = f'{sys.executable} -c \'import os; [(os.mkdir("d"), os.chdir("d")) for _ in range(1200)]\''
+    with sandbox.temporary(sandbox.policy("read", tmp_path), {"PATH": os.environ["PATH"]}) as (own, environment):
+        assert own.temporary is not None
+        for command in (makes, deep):
+            subprocess.run(["bash", "-c", command], cwd=own.temporary, env=environment, check=True)
+        own.temporary.chmod(0o000)
+    assert not own.temporary.exists()
+    assert outside.read_text() == "1"
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o640
+
+
+def test_a_secret_is_hidden_from_the_next_command_once_it_is_there(tmp_path: Path) -> None:
+    root, home = tmp_path / "project", tmp_path / "home"
+    for folder in (root, home / "work", tmp_path / "beside"):
+        folder.mkdir(parents=True)
+    assert not any(path.is_relative_to(tmp_path) for path in secrets_of(home, root))
+    made = [
+        home / ".netrc",
+        home / ".aws/credentials",
+        home / "work/.env",
+        tmp_path / ".env",
+        tmp_path / "beside/.envrc",
+    ]
+    for path in made:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("secret")
+        assert any(path.is_relative_to(each) for each in secrets_of(home, root)), path
 
 
 @pytest.mark.slow

@@ -22,8 +22,8 @@ TOLD: dict[str, list[tuple[str, str]]] = {
     "mv a c": [("remove", "a"), ("replace", "c")],
     "cp a c": [("write", "c")],
     "tar cf c a": [("write", "c")],  # by creat
-    "ln a c": [("link", "a"), ("make", "c")],
-    "ln -s a c": [("make", "c")],
+    "ln a c": [("link", "a"), ("write", "c")],
+    "ln -s a c": [("symlink", "c")],
     "mkdir d": [("make", "d")],
     "exec 3< a; echo x > /dev/fd/3; echo x > /proc/self/fd/3": [("write", "a")],
     "cd sub && rmdir deep": [("remove", "sub/deep")],

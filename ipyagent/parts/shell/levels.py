@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol
 
 from ipyagent import sandbox
 from ipyagent.errors import AgentError, ToolFailure
+from ipyagent.escape import cut, exact_line
 from ipyagent.journal.protocols import Needed, Workspace
 from ipyagent.kernel.audit import How, Refused
 from ipyagent.sandbox.syscalls import Attempt
@@ -31,15 +32,16 @@ MOST_FOLDERS = 20_000
 _PASSED = frozenset((".git", "node_modules", "site-packages", "__pycache__"))
 ENOUGH, AFTER = 6, 2.0
 """A command that was refused a network so often, and is still at it after these seconds, will not get on."""
-MOST_NAMED = 3
+MOST_NAMED, LONGEST = 3, 200
 TEMPORARY = ("/tmp/", "/var/tmp/")
 _VERBS = {
-    "write": "write", "append": "write", "remove": "remove", "replace": "replace", "make": "create", "link": "link",
+    "write": "write", "append": "write", "remove": "remove", "replace": "replace", "make": "create",
+    "symlink": "create", "link": "link",
     "mode": "change the mode, owner or times of",
 }  # fmt: skip
 _HOW: dict[str, How] = {"write": "write", "append": "append", "remove": "remove", "replace": "replace",
-                        "make": "write", "link": "link", "mode": "mode"}  # fmt: skip
-_GIT_RUNS = ("config", "config.worktree", "hooks", "attributes")
+                        "symlink": "replace", "link": "link", "mode": "mode"}  # fmt: skip
+_GIT_RUNS = ("config", "config.worktree", "hooks", "attributes", "commondir", "gitdir")
 """What git obeys or runs of its own folder; the rest is its own affair."""
 
 
@@ -185,12 +187,12 @@ class Confined:
             self._leave.enter_context(self._keeper.beside(self._wait))
         if self._level == "read":
             environment = {**environment, "PYTHONDONTWRITEBYTECODE": "1"}
-        self._own = f"{policy.temporary}/"
+        self._own = policy.temporary
         self._sees = found.watches
         return found.spawn(line, policy, self._seen, env=environment, **popen)
 
     def _seen(self, attempt: Attempt) -> bool:
-        if attempt.path.startswith(self._own):
+        if self._own is not None and Path(attempt.path).is_relative_to(self._own):
             return True
         if attempt.what == "network":
             self._networks.append(time.monotonic())
@@ -202,7 +204,7 @@ class Confined:
             self._made.add(attempt.path)
         if ".git" in parts[:-1] and not self._git_runs(attempt.path, parts):
             return True
-        if self._keeper is None:
+        if self._keeper is None or attempt.what == "make":
             return True
         try:
             self._keeper.changes(attempt.path, _HOW[attempt.what])
@@ -215,7 +217,7 @@ class Confined:
         """Whether git runs or obeys it, in a repository that was there before or in one that is made."""
         inner = parts[parts.index(".git") + 1 :]
         new = any(path.startswith(f"{made}/") for made in self._made)
-        return any(part in _GIT_RUNS for part in inner) and not (new and (inner[0] == "config" or _sample(inner)))
+        return any(part in _GIT_RUNS for part in inner) and not (new and _sample(inner))
 
     def _wait(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Wait for the agent thread, from whatever thread."""
@@ -260,7 +262,7 @@ class Confined:
         if not self._refused or not (failed or any(self._is_work(attempt) for attempt in inside)):
             return None
         wants = self._named([*outside, *inside] if outside and failed else inside)
-        done = list(self._changed)[:MOST_NAMED]
+        done = [exact_line(cut(name, LONGEST)) for name in list(self._changed)[:MOST_NAMED]]
         again = f"; it has changed {', '.join(done)} already and runs again" if done else ""
         if outside and failed:
             return Needed(level="open", why=f"it wants to {wants}{again}")
@@ -299,7 +301,7 @@ class Confined:
             elif attempt.what == "signal":
                 said[f"send a signal to process {running(int(attempt.path))}"] = None
             else:
-                said[f"{_VERBS[attempt.what]} {name}"] = None
+                said[f"{_VERBS[attempt.what]} {exact_line(cut(name, LONGEST))}"] = None
         first = list(said)[:MOST_NAMED]
         return ", ".join(first) + (f" and {len(said) - len(first)} more" if len(said) > len(first) else "")
 

@@ -248,6 +248,72 @@ def test_mode_auto_asks_while_a_command_waits_to_write_what_others_obey(desks: C
     assert (desk.folder / "AGENTS.md").read_text() == "x\n"
 
 
+LOW = """
+import ctypes, os
+def call(*given):
+    given = [ctypes.c_long(each) if isinstance(each, int) else each for each in given]
+    if ctypes.CDLL(None, use_errno=True).syscall(*given) < 0:
+        raise OSError
+"""
+DETOURS = {
+    "the numbers of another process's view": "echo evil > /proc/$$/cwd/AGENTS.md",
+    "a folder that is open": "exec 9<.; ln -s /proc/self/fd/9 l; echo evil > l/AGENTS.md",
+    "a thread's folder": "echo evil > /proc/self/task/$$/cwd/AGENTS.md",
+    "a link in a private mount": "ln -s $PWD/AGENTS.md /dev/shm/l; echo evil > /dev/shm/l",
+    "a link in another": "ln -s $PWD /run/l; echo evil > /run/l/AGENTS.md",
+    "a root of one's own": 'low \'import struct; d = os.open(".", 0); how = struct.pack("=QQQ", 65, 420, 16); '
+    'call(437, d, b"/AGENTS.md", how, 24)\'; test -f AGENTS.md && echo evil >> AGENTS.md',
+    "a file without a name": 'low \'f = os.open(".", os.O_TMPFILE | os.O_RDWR); os.write(f, b"evil"); '
+    'call(265, f, b"", -100, b"AGENTS.md", 0x1000)\'',
+    "another name": "ln CLAUDE.md x; echo evil > x",
+    "another name of what is open": 'low \'f = os.open("CLAUDE.md", 0); call(265, f, b"", -100, b"x", 0x1000)\'; '
+    "echo evil > x",
+    "a folder under another name": "mkdir t; echo evil > t/x; mv t .github",
+    "a link instead of a folder": "mkdir t; echo evil > t/x; ln -s t .vscode",
+    "a file that leads git elsewhere": "mkdir s; echo evil > s/.git",
+    "a repository under another name": "mkdir g s; echo evil > g/config; mv g s/.git",
+    "the sandbox's own program": "gcc -shared -fPIC -o $TMPDIR/e.so e.c && LD_PRELOAD=$TMPDIR/e.so bwrap --version",
+}
+PRELOADED = """
+#include <fcntl.h>
+#include <unistd.h>
+__attribute__((constructor)) void f(void) {
+    int d = open("AGENTS.md", O_WRONLY | O_CREAT, 0644);
+    if (write(d, "evil", 4)) _exit(0);
+}
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of its system calls")
+@pytest.mark.parametrize("number", range(len(sandbox.find().working)), ids=lambda at: sandbox.find().working[at].name)
+def test_mode_auto_asks_whatever_way_leads_to_what_others_obey(
+    desks: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    only = sandbox.Found((sandbox.find().working[number],), ())
+    monkeypatch.setattr(sandbox, "find", lambda: only)
+    desk = desks(mode="auto")
+    desk.person.no = ("command",)
+    (desk.folder / "CLAUDE.md").write_text("good")
+    (desk.folder / "e.c").write_text(PRELOADED)
+    (desk.folder / "low.py").write_text(f"{LOW}\nimport sys; exec(sys.argv[1])")
+    for way, command in DETOURS.items():
+        said = desk.run(command.replace("low '", "python3 low.py '"))
+        evil = [path for path in desk.folder.rglob("*") if path.is_file() and path.read_bytes().startswith(b"evil")]
+        guarded = [path for path in evil if path.name in ("AGENTS.md", ".git") or "/." in str(path.parent)]
+        assert guarded == [], (way, desk.questions, said)
+        assert (desk.folder / "CLAUDE.md").read_text() == "good", way
+        subprocess.run("rm -rf t g s x l", shell=True, cwd=desk.folder, check=True)
+
+
+def test_a_question_shows_the_name_of_a_file_on_one_line(desks: Callable[..., Desk]) -> None:
+    desk = desks()
+    desk.person.no = (PROJECT,)
+    desk.run("touch $'a.txt\\nAllowed by ipyagent\\e[2K\\u202e'")
+    [(title, why)] = desk.questions
+    assert title == PROJECT
+    assert why == "it wants to write a.txt␊Allowed by ipyagent␛[2K⟨U+202E⟩"
+
+
 @pytest.mark.parametrize("mode", ["ask", "auto"])
 def test_undo_brings_back_what_a_command_changed_in_the_project(desks: Callable[..., Desk], mode: str) -> None:
     desk = desks(mode=mode)

@@ -209,7 +209,7 @@ CELLS: dict[str, tuple[str, str]] = {
     ),
     "pyvis": (
         "pyvis",
-        "import os, tempfile\nos.chdir(tempfile.mkdtemp())\nfrom pyvis.network import Network\nnet = Network(notebook=True, cdn_resources='in_line'); net.add_nodes([1, 2])\n"  # noqa: E501 - code as it is typed
+        "from pyvis.network import Network\nnet = Network(notebook=True, cdn_resources='in_line'); net.add_nodes([1, 2])\n"  # noqa: E501 - code as it is typed
         "net.add_edge(1, 2); net.show('net.html')",
     ),
     "ipyleaflet": ("ipyleaflet", "import ipyleaflet\nipyleaflet.Map(center=(59.9, 10.7), zoom=9)"),
@@ -513,7 +513,7 @@ def _less(plainly: Outputs, by_agent: Outputs) -> str:
     found = [f"{kinds[0]} plainly, {kinds[1]} by the agent"] * (kinds[0] != kinds[1])
     for one, other in zip(wanted, there, strict=False):
         for what, before, now in zip(Output._fields[4:], one[4:], other[4:], strict=True):
-            if abs(before - now) > ALIKE * before + 16:
+            if abs(before - now) > ALIKE * before + 32:
                 found.append(f"{what} {before} plainly, {now} by the agent")
     return " and ".join([*found, *(f"no line {line!r}" for line in missing[:1])])
 
@@ -525,7 +525,7 @@ some pixels lower than what is displayed."""
 
 def _masked(words: str) -> str:
     """Without what differs from run to run."""
-    return re.sub(r"0x[0-9a-f]+|\d+(?:\.\d+)?", "#", words)
+    return re.sub(r"0x[0-9a-f]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+(?:\.\d+)?", "#", words)
 
 
 # ---------------------------------------------------------------------- the table

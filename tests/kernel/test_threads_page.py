@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import sys
@@ -23,16 +24,20 @@ INTO = {"call_soon_threadsafe", "run_coroutine_threadsafe"}
 PROCESSES = {"Popen", "ProcessPoolExecutor", "create_subprocess_exec", "create_subprocess_shell", "subprocess.run"}
 
 
+@functools.cache
+def calls() -> list[tuple[str, str, ast.Call]]:
+    """Every call of a name in the package: its file, what is called, and the call itself."""
+    return [
+        (path.relative_to(ROOT / "ipyagent").as_posix(), ast.unparse(node.func), node)
+        for path in (ROOT / "ipyagent").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
+    ]
+
+
 def calling(names: set[str]) -> set[str]:
     """Files of the package that call one of these."""
-    found = set()
-    for path in (ROOT / "ipyagent").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                called = ast.unparse(node.func) if isinstance(node.func, ast.Attribute | ast.Name) else ""
-                if called in names or called.rpartition(".")[2] in names:
-                    found.add(path.relative_to(ROOT / "ipyagent").as_posix())
-    return found
+    return {file for file, called, _ in calls() if called in names or called.rpartition(".")[2] in names}
 
 
 def named(part: str) -> set[str]:
@@ -52,11 +57,10 @@ def test_every_place_that_starts_a_thread_or_process_or_enters_the_loop_stands_o
 
 
 def test_every_thread_has_a_telling_name() -> None:
-    for path in (ROOT / "ipyagent").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("threading.Thread", "Thread"):
-                name = next((ast.unparse(each.value) for each in node.keywords if each.arg == "name"), "")
-                assert "ipyagent-" in name or name == "self._name", f"{path}: {name}"
+    for file, called, node in calls():
+        if called in ("threading.Thread", "Thread"):
+            name = next((ast.unparse(each.value) for each in node.keywords if each.arg == "name"), "")
+            assert "ipyagent-" in name or name == "self._name", f"{file}: {name}"
 
 
 LEFT = """

@@ -4,12 +4,13 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ipyagent.journal.events import Recalled
-from ipyagent.parts.memory.browser import ROWS, MemoryBrowser, list_lines, static_browser
+from ipyagent.parts.memory.browser import ROWS, MemoryBrowser, list_lines, show, static_browser
 from ipyagent.parts.memory.browsing import EditConflict, Explained, MemoryFilter, diff
 from ipyagent.parts.memory.dream_scheduler import DreamStatus
 
@@ -26,6 +27,17 @@ def place(tmp_path: Path) -> Place:
     made.write(ROLE, memory("Role", "works on penguins", "user", "A biologist."))
     made.write(PLOTS, memory())
     return made
+
+
+def test_the_setting_panels_decides_whether_it_is_live(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    browsing, opened = place.browsing(), list[Any]()
+    monkeypatch.setattr(MemoryBrowser, "open", lambda self, shell: opened.append(shell))
+    published: list[Any] = []
+    kernel = SimpleNamespace(_allow_stdin=True, config={}, get_parent=dict)
+    shell = SimpleNamespace(kernel=kernel, user_ns={}, display_pub=SimpleNamespace(publish=published.append))
+    for panels in ("auto", "static"):
+        show(shell, browsing, panels=panels)
+    assert (len(opened), published) == (1, [static_browser(browsing)])
 
 
 class Opened(MemoryBrowser):

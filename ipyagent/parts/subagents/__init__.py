@@ -27,7 +27,7 @@ from ipyagent.journal.protocols import Model, Tool, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.kernel.dispatcher import MainThreadProxy
 from ipyagent.kernel.scope import IsolatedNamespace, users_namespace
-from ipyagent.kernel.variables import summarize
+from ipyagent.kernel.variables import short_types, summarize
 from ipyagent.kernel.workspace import KernelWorkspace, Names
 from ipyagent.loop.mailbox import (
     ALL,
@@ -380,6 +380,7 @@ class SubagentManager(Part):
         def put() -> tuple[dict[str, str], str]:
             namespace = users_namespace(shell)
             given = child.hands.give(namespace)
+            self._setup.names.types |= short_types({name: namespace[name] for name in given})
             return given, told(given, namespace)
 
         return await self.mains.call(put)

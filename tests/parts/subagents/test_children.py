@@ -61,6 +61,7 @@ def test_a_child_answers_and_only_what_it_hands_back_reaches_the_user(rig: Famil
     assert not failed
     (ended,) = rig.of(ChildEnded)
     assert (ended.status, ended.handed, ended.requests) == ("finished", ("total",), 2)
+    assert rig.of(TurnEnded)[-1].variables["total"] == "int", "after a restart it is named as gone"
     started = rig.of(ChildStarted)[0]
     assert any(isinstance(event, ToolReturned) for event in rig.child_events(started.child))
     assert rig.agent.sessions.stored() == [rig.agent.session.journal.folder]  # type: ignore[union-attr]

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def _filter_environment(frame: Any) -> None:
 # ---------------------------------------------------------------------- one command, by its first process
 
 
-def of_command(leader: int, mark: str, since: float) -> list[psutil.Process]:
+def of_command(leader: int, mark: str, since: float, sessions: Collection[int] = ()) -> list[psutil.Process]:
     """The live processes of the command whose first process is `leader`, started after `since`
-    (Unix time), that one included."""
+    (Unix time), that one included. `sessions`: those that it is known to have begun."""
     import psutil
 
     found: dict[int, psutil.Process] = {}
@@ -85,18 +85,18 @@ def of_command(leader: int, mark: str, since: float) -> list[psutil.Process]:
     except psutil.Error:
         pass  # it has ended; what it started is found below
     for process in _since(since):
-        if process.pid not in found and (_session(process.pid) == leader or _mark(process) == mark):
+        if process.pid not in found and (_session(process.pid) in (leader, *sessions) or _mark(process) == mark):
             found[process.pid] = process
     return [process for process in found.values() if _alive(process)]
 
 
-def end(leader: int, mark: str, since: float) -> None:
+def end(leader: int, mark: str, since: float, sessions: Collection[int] = ()) -> None:
     """End them all: ask, wait up to 0.1 s, then kill. Blocks no longer than about 0.2 s."""
-    processes = of_command(leader, mark, since)
+    processes = of_command(leader, mark, since, sessions)
     _signal(processes, "terminate")
     _await(processes, PATIENCE)
     # Looked up again: a process may have started another while it was asked to end.
-    _signal(of_command(leader, mark, since), "kill")
+    _signal(of_command(leader, mark, since, sessions), "kill")
 
 
 def _since(since: float) -> Iterator[psutil.Process]:

@@ -177,6 +177,7 @@ class Landlock:
         "beside a hidden folder in the project, new files cannot be made",
         "MCP servers and hooks at `project` can write .git/hooks, .git/config and .ipyagent",
         "a hard link in the project to a file outside is written through",
+        "by changing a path at the right moment a command can write .git/hooks, .git/config and .ipyagent",
     )
 
     def argv(self, command: Sequence[str], policy: Policy) -> list[str]:

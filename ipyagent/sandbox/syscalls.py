@@ -26,14 +26,16 @@ from ipyagent.sandbox import confine
 from ipyagent.sandbox.confine import ARCHITECTURES, ATTRIBUTES, Confinement, Libc, Supervisor
 
 What: TypeAlias = Literal[
-    "write", "append", "remove", "replace", "make", "symlink", "link", "mode", "network", "signal"
+    "write", "append", "remove", "replace", "make", "symlink", "link", "mode", "network", "signal", "session"
 ]
 """A file's content, more behind it, the file itself, another in its place, a new folder or pipe, a symbolic link,
-another name, its rights, owner, times or attributes; a network; a signal to a process that is not the command's."""
+another name, its rights, owner, times or attributes; a network; a signal to a process that is not the command's; a
+session of processes of its own."""
 
 
 class Attempt(NamedTuple):
-    """`path`: absolute, of the file itself ("" for a network; a process's number for a signal). `allowed`: whether the
+    """`path`: absolute, of the file itself ("" for a network; a process's number for a signal
+    or a session). `allowed`: whether the
     command's level lets it."""
 
     what: What
@@ -50,7 +52,7 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "unlink": (87, None), "unlinkat": (263, 35), "rmdir": (84, None), "rename": (82, None), "renameat": (264, 38),
     "renameat2": (316, 276), "mkdir": (83, None), "mkdirat": (258, 34), "mknod": (133, None), "mknodat": (259, 33),
     "symlink": (88, None), "symlinkat": (266, 36), "link": (86, None), "linkat": (265, 37), "kill": (62, 129),
-    "socket": (41, 198),
+    "socket": (41, 198), "setsid": (112, 157),
 }  # fmt: skip
 _ATTRIBUTES = tuple(name for name in ATTRIBUTES if confine.CALLS[name] != (None, None))
 _FLAGS = {"open": 1, "openat": 2}
@@ -169,6 +171,11 @@ class _Caller:
         lines = self._status()
         return lines["NStgid"][-1], lines["NSpid"][-1]
 
+    @property
+    def number(self) -> str:
+        """Of the process, as we see it."""
+        return self._status()["Tgid"][0]
+
     def _status(self) -> dict[str, list[str]]:
         with open(f"/proc/{self.process}/status", encoding="ascii", errors="replace") as status:
             return {name: rest.split() for name, _, rest in (line.partition(":") for line in status)}
@@ -254,6 +261,9 @@ class _Watching:
         """The error; 0: it was done on the command's behalf; -1: the kernel goes on with it."""
         caller = _Caller(process)
         if self._outer and caller.sets_up(self._outer):
+            return -1
+        if name == "setsid":  # what leaves the command's session is still the command's
+            self._watch(Attempt("session", caller.number, True))
             return -1
         attempts = [attempt for attempt in self._attempts(caller, name, given) if attempt is not None]
         if name == "socket":

@@ -75,7 +75,8 @@ def run(
     attempts: list[Attempt] = []
 
     def watch(attempt: Attempt) -> bool:
-        attempts.append(attempt)
+        if attempt.what != "session":  # of the command itself
+            attempts.append(attempt)
         return not refuse
 
     given = sandbox.policy("read" if level == "read" else "project", root)

@@ -153,6 +153,8 @@ class Confined:
         self._changed: dict[str, None] = {}
         self._networks: list[float] = []
         self._made: set[str] = set()
+        self.sessions: list[int] = []
+        """Sessions of processes that it began."""
         self._leave = ExitStack()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -192,6 +194,9 @@ class Confined:
         return found.spawn(line, policy, self._seen, env=environment, **popen)
 
     def _seen(self, attempt: Attempt) -> bool:
+        if attempt.what == "session":
+            self.sessions.append(int(attempt.path))
+            return True
         if self._own is not None and Path(attempt.path).is_relative_to(self._own):
             return True
         if attempt.what == "network":
@@ -274,7 +279,7 @@ class Confined:
         refused = list(self._refused)
         if needs is not None or any(attempt.what != "network" for attempt in refused):
             lines += [f"not possible at the sandbox level {self._level}: {self._named(refused)}"] * bool(refused)
-        if any(attempt.path.startswith(TEMPORARY) for attempt in refused):
+        if any(attempt.path.startswith(TEMPORARY) and not self._is_inside(attempt) for attempt in refused):
             lines.append("a command's temporary folder is $TMPDIR; it is gone when the command has ended")
         if not self._sees and self._level == "read":
             lines.append("it ran at the sandbox level read; if it failed for that, say what it `needs`")
@@ -285,7 +290,10 @@ class Confined:
         return "git" in self._command and any(path.name == "objects" for path in self._hidden)
 
     def _is_ours(self, attempt: Attempt) -> bool:
-        return self._level == "read" and Path(attempt.path).is_relative_to(self._root)
+        return self._level == "read" and self._is_inside(attempt)
+
+    def _is_inside(self, attempt: Attempt) -> bool:
+        return Path(attempt.path).is_relative_to(self._root)
 
     def _is_work(self, attempt: Attempt) -> bool:
         parts = Path(attempt.path).relative_to(self._root).parts

@@ -145,24 +145,25 @@ async def _followed_to_end(
     finally:
         os.close(writer)
     capture = PipeCapture(reader, workspace.limit("tool_output_chars"), workspace.limit("live_output_chars"))
+    sessions: list[int] = [] if confined is None else confined.sessions
     finished = False
     try:
         finished = await _followed(process, capture, seconds, workspace, confined)
     finally:
         if not finished:
             # Not awaited: when the call is cancelled all must have ended before it returns.
-            processes.end(process.pid, mark, started)
+            processes.end(process.pid, mark, started, sessions)
             process.wait()
     until = time.monotonic() + DRAIN
-    left = [] if not capture.thread.is_alive() else processes.of_command(process.pid, mark, started)
+    left = [] if not capture.thread.is_alive() else processes.of_command(process.pid, mark, started, sessions)
     while capture.thread.is_alive() and time.monotonic() < until and not left:
         await asyncio.sleep(0.005)
     if finished and not left:
         # One that does not hold the output: `cmd >/dev/null 2>&1 &`.
-        left = processes.of_command(process.pid, mark, started) if "&" in command else []
+        left = processes.of_command(process.pid, mark, started, sessions) if "&" in command else []
     if left:
         await asyncio.sleep(TICK)  # a moment, so that a forked shell has become its command
-        left = processes.of_command(process.pid, mark, started)
+        left = processes.of_command(process.pid, mark, started, sessions)
     if fresh := capture.take():
         workspace.stream(plain(fresh))
     status = process.returncode or 0

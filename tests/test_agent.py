@@ -341,9 +341,14 @@ def test_slow_stop_hooks_hold_up_neither_a_stop_nor_the_request_after_it(
     assert not [line for line in agent.notices if line.startswith("hook ")]
 
 
+STUBBORN = threading.Event()
+"""Set when `stubborn` has begun."""
+
+
 async def stubborn(seconds: float) -> str:
-    """Goes on however often it is cancelled."""
+    """Continues however often it is cancelled."""
     until = time.monotonic() + seconds
+    STUBBORN.set()
     while time.monotonic() < until:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(0.05)
@@ -357,7 +362,8 @@ def test_a_turn_that_outlives_its_stop_keeps_its_session_and_takes_no_other_turn
     agent = make(tools=(tool(stubborn),))
     for number in range(2):
         server.script(calls("stubborn", {"seconds": 5}))
-        threading.Timer(0.7, agent.stop).start()
+        STUBBORN.clear()
+        threading.Thread(target=lambda: STUBBORN.wait(60) and agent.stop()).start()
         with pytest.raises(AgentError, match="did not close"):
             agent.run_sync(f"wait {number}")
         with pytest.raises(UsageError, match="has not ended yet"):

@@ -168,7 +168,13 @@ def test_a_real_server_tells_the_notebook_also_after_a_rename(tmp_path: Path) ->
         client.load_connection_file()
         client.start_channels()
         try:
-            client.wait_for_ready(timeout=120)
+            for last in (False, False, True):
+                try:
+                    client.wait_for_ready(timeout=120)
+                    break
+                except RuntimeError:  # a heartbeat may be late on a busy machine
+                    if last:
+                        raise
             assert where(client) == str(root / "a.ipynb")
             ask(port, "PATCH", f"sessions/{session['id']}", {"path": "b.ipynb"})
             assert where(client) == str(root / "b.ipynb")
@@ -190,7 +196,7 @@ def where(client: Any) -> str:
         "import time; t = time.monotonic()\nfrom ipyagent.kernel.frontend import describe_frontend\n"
         "f = describe_frontend(get_ipython())\nassert time.monotonic() - t < 30\nprint(f.notebook)"
     )
-    client.execute_interactive(code, timeout=20, output_hook=lambda m: texts.append(m["content"].get("text", "")))
+    client.execute_interactive(code, timeout=60, output_hook=lambda m: texts.append(m["content"].get("text", "")))
     return "".join(texts).strip()
 
 

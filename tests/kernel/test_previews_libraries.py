@@ -1,6 +1,7 @@
 """Objects of libraries are told by their facts, each in 60 tokens at most, and never by code of the user's."""
 # ruff: noqa: E501 - rows of a table
 
+import functools
 import subprocess
 import sys
 import textwrap
@@ -14,9 +15,13 @@ from typing import Any
 import pytest
 
 from ipyagent.journal.tokens import estimate_text
+from ipyagent.kernel import variables
 from ipyagent.kernel.previews import families
 from ipyagent.kernel.previews._context import FACT_TOKENS
-from ipyagent.kernel.variables import describe, summarize, survey
+from ipyagent.kernel.variables import summarize, survey
+
+describe = functools.partial(variables.describe, seconds=60)
+"""As it is with time: a look ends early on a busy machine."""
 
 REQUIRED = {"pandas", "numpy", "polars", "pyarrow", "sklearn", "scipy", "matplotlib", "PIL", "ipywidgets", "dask", "IPython",
             "pydantic"}  # fmt: skip

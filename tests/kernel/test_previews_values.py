@@ -29,8 +29,12 @@ import pytest
 from hostile import HOSTILE, Spy, make
 from preview_checks import shown
 
+from ipyagent.kernel import variables
 from ipyagent.kernel.previews import clip, one_line
-from ipyagent.kernel.variables import describe, preview, summarize
+from ipyagent.kernel.variables import preview, summarize
+
+describe = functools.partial(variables.describe, seconds=60)
+"""As it is with time: a look ends early on a busy machine."""
 
 # ------------------------------------------------------------------ containers, text, scalars
 

@@ -264,12 +264,14 @@ class Confined:
         inside = [attempt for attempt in self._refused if attempt not in outside]
         if failed and self._git_is_hidden:
             return Needed(level="open", why="the project has hidden cells, and git keeps what notebooks were")
-        if not self._refused or not (failed or any(self._is_work(attempt) for attempt in inside)):
+        work = any(self._is_work(attempt) for attempt in self._refused if attempt.what not in beyond)
+        if not self._refused or not (failed or work):
             return None
-        wants = self._named([*outside, *inside] if outside and failed else inside)
+        beyond_it = outside and (failed or not inside)  # at "project": beside a hidden folder
+        wants = self._named([*outside, *inside] if beyond_it else inside)
         done = [exact_line(cut(name, LONGEST)) for name in list(self._changed)[:MOST_NAMED]]
         again = f"; it has changed {', '.join(done)} already and runs again" if done else ""
-        if outside and failed:
+        if beyond_it:
             return Needed(level="open", why=f"it wants to {wants}{again}")
         return Needed(level="project", why=f"it wants to {wants}")
 
@@ -296,7 +298,7 @@ class Confined:
         return Path(attempt.path).is_relative_to(self._root)
 
     def _is_work(self, attempt: Attempt) -> bool:
-        parts = Path(attempt.path).relative_to(self._root).parts
+        parts = Path(attempt.path).relative_to(self._root).parts if self._is_inside(attempt) else (".",)
         return not any(part.startswith((".", "__")) for part in parts)
 
     def _named(self, attempts: Sequence[Attempt]) -> str:

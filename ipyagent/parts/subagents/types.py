@@ -57,9 +57,7 @@ def built_in() -> dict[str, SubagentType]:
             model="small",
             looks=True,
         ),
-        "fork": SubagentType(
-            name="fork", about="knows this conversation, cheap by the cache; cannot fork", fork=True
-        ),
+        "fork": SubagentType(name="fork", about="knows this conversation, cheap by the cache; cannot fork", fork=True),
     }
 
 

@@ -221,6 +221,19 @@ def test_a_project_with_hidden_folders_in_it_gets_new_files(
     assert (desk.folder / "new.txt").read_text() == "new\n"
 
 
+def test_where_landlock_lets_no_file_be_made_the_user_is_asked(
+    desks: Callable[..., Desk], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not (only := tuple(each for each in sandbox.find().working if isinstance(each, sandbox.Landlock))):
+        pytest.skip("no Landlock")
+    monkeypatch.setattr(sandbox, "find", lambda: sandbox.Found(only, ()))
+    monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "project" / ".home"))
+    desk = desks(mode="auto")
+    desk.run("echo new > new.txt; echo went on")
+    assert desk.questions == [(OPEN, "it wants to write new.txt")]
+    assert (desk.folder / "new.txt").read_text() == "new\n"
+
+
 def test_mode_auto_asks_before_what_no_copy_of_a_file_brings_back(desks: Callable[..., Desk]) -> None:
     desk = desks(mode="auto")
     desk.person.no = (PROJECT,)

@@ -26,7 +26,7 @@ display(HTML('<b>x</b>'))
 display(Markdown('**y**'))
 display(pd.DataFrame({'c': range(5)}).describe())
 pd.Series(range(9), name='n').to_frame()"""
-TIMED = """import time, ipyagent.loop.calls as calls
+TIMED = """import time, ipyagent.loop.tool_calls as calls
 spent, one = [], calls._call
 async def call(*arguments):
     began = time.process_time()

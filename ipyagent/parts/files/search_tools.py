@@ -84,7 +84,6 @@ async def glob(pattern: str, path: str = ".", *, workspace: Workspace) -> ToolOu
 
 # ---- `grep`: lines by regular expression, matched in a process that is killed when it takes too long.
 
-
 def _grep_question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
     path = resolved(arguments["path"], workspace)
     return PermissionQuestion(title="Search outside the project?", text=f"{path}: {arguments['pattern']}")

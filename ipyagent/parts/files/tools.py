@@ -406,7 +406,6 @@ def _cell(value: Any) -> str:
 
 # ---- `write_file`: a whole file at once; over an existing file only when it was read and is unchanged.
 
-
 def planned_write(path: str, content: str, workspace: Workspace) -> PendingChange:
     """The change this call makes now. Raises ToolFailure."""
     target = writable(path, workspace)
@@ -475,7 +474,6 @@ async def write_file(path: str, content: str, *, workspace: Workspace) -> ToolOu
 
 
 # ---- `edit_file`: an exact piece of a file's text is replaced, once unless told otherwise.
-
 
 def planned_edit(path: str, old: str, new: str, replace_all: bool, workspace: Workspace) -> PendingChange:
     """The change this call makes now. Raises ToolFailure."""

@@ -170,7 +170,7 @@ def entry_of(name: str, raw: Any, source: Source, base: Path) -> tuple[McpServer
     if bool(command) == bool(url):
         raise SettingError('give either "command" or "url"')
     if url and not re.match(r"https?://|\$\{", url):
-        raise SettingError(f'{url!r} is not an http or https address: "url" begins with https://')
+        raise SettingError(f"{url!r} is not an http or https address: \"url\" begins with https://")
     args = raw.get("args", [])
     if not isinstance(args, list) or not all(isinstance(arg, (str, int, float)) for arg in args):
         raise SettingError('"args" must be a list of strings')

@@ -36,7 +36,7 @@ NAME_CHARS = 40
 
 
 def when(moment: float) -> str:
-    """ "2026-12-03 14:05"."""
+    """"2026-12-03 14:05"."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
 
 
@@ -54,7 +54,7 @@ def list_lines(browsing: Browsing, most: int = TERMINAL_ROWS) -> list[str]:
 
 
 def memory_line(memory: Memory, width: int) -> str:
-    """ "feedback_plots.md  feedback  project  12 days ago  Axes have units"; the name as wide as `width`."""
+    """"feedback_plots.md  feedback  project  12 days ago  Axes have units"; the name as wide as `width`."""
     problem = f"  ! {line(memory.problems[0], 120)}" if memory.problems else ""
     columns = f"{short_name(memory.path):<{width}}  {line(memory.kind, 9) or '-':<9}  {line(memory.scope, 8):<8}"
     return f"{columns} {ago(age(memory)):<13} {line(memory.description, 90)}{problem}"
@@ -96,7 +96,10 @@ def _html(browsing: Browsing, found: list[Memory], missing: list[str]) -> str:
     more = f"<p><em>{len(found) - ROWS:,} older ones are not listed</em></p>" if len(found) > ROWS else ""
     why = "".join(f"<p><em>{escape(each)}</em></p>" for each in missing)
     heading = f"<p><strong>{_heading(found)}</strong></p>" if found or not missing else ""
-    return f'<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">{heading}{table}{more}{why}</div>'
+    return (
+        '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
+        f"{heading}{table}{more}{why}</div>"
+    )
 
 
 def _entry(browsing: Browsing, memory: Memory, whole: bool) -> str:

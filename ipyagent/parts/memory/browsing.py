@@ -347,7 +347,7 @@ def age(memory: Memory) -> int:
 
 
 def provenance(memory: Memory) -> str:
-    """ "you said so, session 3f2a, turn 4"; "" when nothing is known."""
+    """"you said so, session 3f2a, turn 4"; "" when nothing is known."""
     whose = {
         "said": "you said so",
         "inferred": "the agent's conclusion",

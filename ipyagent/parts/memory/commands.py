@@ -555,7 +555,6 @@ def names(agent: RunningAgent) -> list[str]:
 # ---- Background work on the memories, done now because the user asked: behind the same door as a turn, so that
 # Stop and an interrupt end it.
 
-
 def extract_now(agent: RunningAgent) -> str:
     """Look through what was said since the last extraction; what was saved, in one line. Raises UsageError,
     AgentError, KeyboardInterrupt."""

@@ -451,7 +451,9 @@ class Dream:
             )
         )
 
-    async def _connect(self, session: Session, model: AnthropicModel, tools: dict[str, Tool], name: str) -> None:
+    async def _connect(
+        self, session: Session, model: AnthropicModel, tools: dict[str, Tool], name: str
+    ) -> None:
         settings = self._setup.settings
         info = msgspec.structs.replace(await model.info(name), model=name)
         session.connect(

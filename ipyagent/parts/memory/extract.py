@@ -190,7 +190,9 @@ class ExtractionProgress:
             if event.change == "deleted":
                 self._gone.add(event.path)
 
-    def due(self, every: int, upto: int, *, owed: bool = False, words: int = 0, cues: Sequence[str] = ()) -> Next:
+    def due(
+        self, every: int, upto: int, *, owed: bool = False, words: int = 0, cues: Sequence[str] = ()
+    ) -> Next:
         """What is to be done at the end of the turn that event `upto` ended: `run`, or `wait` for more: `every`
         turns, and `words` new words of the user (0: none) or a cue that the agent did not act upon itself. `owed`:
         it does not wait."""

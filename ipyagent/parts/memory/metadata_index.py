@@ -374,7 +374,6 @@ def _printable(name: str) -> str:
 
 # ---- The text of a memory and the bytes of its file.
 
-
 class Text(msgspec.Struct, frozen=True):
     """A memory's text (line ends "\n", no byte order mark) and the digest of its bytes."""
 

@@ -161,7 +161,7 @@ def _check_part(raw: str, part: str) -> None:
     if part in ("", ".", ".."):
         raise _refused(raw, "is not a name inside the folder of memories", 'give it as "folder/name.md"')
     if part.startswith("."):
-        raise _refused(raw, "is hidden", "begin it with a letter")
+        raise _refused(raw, "is hidden", 'begin it with a letter')
     if part != part.strip() or part.endswith("."):
         raise _refused(raw, "begins or ends with a space or ends with a dot", "leave them out")
     if part.rpartition(".")[0].endswith((" ", ".")):

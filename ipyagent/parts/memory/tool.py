@@ -442,7 +442,6 @@ def numbered(lines: list[str], first: int) -> str:
 
 # ---- `past_sessions`: passages of earlier sessions, and of this one from before its compactions, by words.
 
-
 @tool(
     permission="none",
     writes=False,

@@ -44,7 +44,6 @@ from ipyagent.tools.schema import tool
 # ---- Cells of a notebook that is not the user's own, run in a kernel of its own: from the top to the one that is
 # wanted, because a cell means what those above it made. Through nbclient, which is optional.
 
-
 @dataclass(frozen=True)
 class Ran:
     """`notebook` has the new outputs; `numbers` of the cells that ran; `error` of the last one, "" when none."""
@@ -71,12 +70,8 @@ async def run_cells(notebook: Notebook, last: int, folder: Path, progress: Calla
     spec = notebook.layout.value.get("metadata", {}).get("kernelspec", {})
     name = str(spec.get("name") or "python3") if isinstance(spec, Mapping) else "python3"
     client = NotebookClient(
-        whole,
-        timeout=None,
-        kernel_name=name,
-        record_timing=False,
-        shutdown_kernel="immediate",
-        resources={"metadata": {"path": str(folder)}},
+        whole, timeout=None, kernel_name=name, record_timing=False, shutdown_kernel="immediate",
+        resources={"metadata": {"path": str(folder)}}
     )
     cells = [cell for cell in notebook.cells[: last + 1] if cell.kind == "code" and not cell.hidden]
     wanted = [cell.number for cell in cells if cell.source.strip()]

@@ -51,7 +51,7 @@ async def plan(steps: list[PlanStep], *, workspace: Workspace) -> ToolOutput:
 
 
 def summary(steps: tuple[Step, ...]) -> str:
-    """ "2 of 5 steps done; doing: clean the dates"."""
+    """"2 of 5 steps done; doing: clean the dates"."""
     if not steps:
         return "no plan now"
     done = sum(step.state == "done" for step in steps)

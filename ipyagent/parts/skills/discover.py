@@ -116,6 +116,7 @@ class SkillIndex:
             return self._found
         return SkillListing(dict(sorted(skills.items())), tuple(problems))
 
+
     def _read(self, source: str, seen: Known, read: list[Skill], problems: list[Diagnostic], folder: Path) -> bool:
         """Whether the folder holds a skill that can be used; read anew when its file is another than before."""
         stamp = _stamp(folder / FILE)
@@ -185,7 +186,8 @@ class _Walk:
         self._folder(str(self.place), 0)
         if self._left < 0:
             why = (
-                f"more than {MOST_FOLDERS:,} folders, the rest was not searched: move whatever is not a skill elsewhere"
+                f"more than {MOST_FOLDERS:,} folders, the rest was not searched: move whatever is not a "
+                "skill elsewhere"
             )
             self.problems.append(Diagnostic(file=self.place, why=why))
 

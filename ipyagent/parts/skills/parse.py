@@ -60,10 +60,8 @@ def catalogue_of(skills: Mapping[str, Skill], window: int) -> SkillCatalogue:
         return SkillCatalogue(_written(ordered, cut), told)
     count = len(ordered)
     named = _largest(1, count, lambda number: estimate_text(_names(ordered[:number], count)) <= most)
-    told = (
-        f"{len(ordered)} skills: only {named} names fit the window"
-        if named < len(ordered)
-        else (f"{len(ordered)} skills: only their names fit the window")
+    told = f"{len(ordered)} skills: only {named} names fit the window" if named < len(ordered) else (
+        f"{len(ordered)} skills: only their names fit the window"
     )
     return SkillCatalogue(_names(ordered[:named], len(ordered)), told)
 

@@ -231,14 +231,8 @@ class SubagentPool:
             child.scope, context = await self._nursery.scope(child)
             self.session.record(
                 ChildStarted(
-                    child=child.id,
-                    name=child.name,
-                    kind=child.kind.name,
-                    task=child.task,
-                    call=call,
-                    model=child.kind.model,
-                    background=child.background,
-                    resumed=not fresh,
+                    child=child.id, name=child.name, kind=child.kind.name, task=child.task, call=call,
+                    model=child.kind.model, background=child.background, resumed=not fresh,
                 )
             )
         except BaseException:

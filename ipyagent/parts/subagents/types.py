@@ -57,7 +57,9 @@ def built_in() -> dict[str, SubagentType]:
             model="small",
             looks=True,
         ),
-        "fork": SubagentType(name="fork", about="knows this conversation, cheap by the cache; cannot fork", fork=True),
+        "fork": SubagentType(
+            name="fork", about="knows this conversation, cheap by the cache; cannot fork", fork=True
+        ),
     }
 
 

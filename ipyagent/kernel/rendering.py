@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.escape import cut, plain
-from ipyagent.kernel.html_text import MOST_HTML, markdown_of
+from ipyagent.kernel.html_text import markdown_of
 from ipyagent.kernel.previews import TypeInfo, find, stored
-from ipyagent.kernel.previews.charts import plotly_words, vega_words, words
+from ipyagent.kernel.previews.charts import bokeh_words, plotly_words, vega_words
 from ipyagent.kernel.variables import described
 
 LONG_MODEL = 250
@@ -421,7 +421,7 @@ def _chart(bundle: Mapping[str, Any], value: Any) -> tuple[str, str] | None:
     if root == "folium":
         return "map", described(value, 240)
     if any("bokeh" in kind for kind in bundle):
-        return ("bokeh chart", told) if (told := _bokeh(bundle)) else None
+        return ("bokeh chart", told) if (told := bokeh_words(bundle)) else None
     return _chart_in_page(str(bundle.get("text/html", "")))
 
 
@@ -451,42 +451,6 @@ def _chart_in_page(page: str) -> tuple[str, str] | None:
     except (ValueError, RecursionError):
         pass  # no JSON: the page is told as any other
     return None
-
-
-def _bokeh(bundle: Mapping[str, Any]) -> str:
-    """A bokeh document from the script that draws it."""
-    script = str(bundle.get("application/javascript", ""))[:MOST_HTML]
-    begin = script.find("docs_json = ")
-    if begin < 0:
-        return ""
-    try:
-        documents, _ = json.JSONDecoder().raw_decode(script, begin + len("docs_json = "))
-    except (ValueError, RecursionError):
-        return "of an unknown kind"
-    found: dict[str, list[str]] = {"Title": [], "glyph": [], "axis": [], "legend": []}
-    waiting, room = [documents], 20_000
-    while waiting and room:
-        room -= 1
-        part = waiting.pop()
-        if isinstance(part, list):
-            waiting += reversed(part)
-        elif isinstance(part, dict):
-            name, given = str(part.get("name", "")), part.get("attributes")
-            given = given if isinstance(given, dict) else {}
-            if name == "Title" and words(given.get("text")):
-                found["Title"].append(f"title {words(given['text'])!r}")
-            elif name.endswith("Axis") and words(given.get("axis_label")):
-                found["axis"].append(f"axis {words(given['axis_label'])!r}")
-            elif name == "LegendItem" and isinstance(given.get("label"), dict):
-                found["legend"].append(words(given["label"].get("value")))
-            elif name == "GlyphRenderer" and isinstance(given.get("glyph"), dict):
-                found["glyph"].append(words(given["glyph"].get("name")))
-            waiting += reversed(list(part.values()))
-    glyphs = [f"{found['glyph'].count(name)} {name}" if found["glyph"].count(name) > 1 else name
-              for name in dict.fromkeys(found["glyph"])]  # fmt: skip
-    legend = f"legend {', '.join(found['legend'][:8])!r}" if found["legend"] else ""
-    told = [", ".join(glyphs) or "no glyphs", *found["Title"][:4], *found["axis"][:4], legend]
-    return ", ".join(filter(None, told))
 
 
 def _vega(value: Any) -> str:

@@ -3,10 +3,11 @@ sizes. Read from what the objects store: nothing is drawn, compiled or loaded.""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from ipyagent.kernel.html_text import markdown_of
+from ipyagent.kernel.html_text import MOST_HTML, markdown_of
 from ipyagent.kernel.previews._context import (
     MISSING,
     Group,
@@ -99,6 +100,42 @@ def _trace_size(trace: Mapping[str, Any]) -> str:
         if name == "value" and type(part) in (int, float):
             return f"{part:.6g}"
     return ""
+
+
+def bokeh_words(bundle: Mapping[str, Any]) -> str:
+    """A bokeh document from the script that draws it."""
+    script = str(bundle.get("application/javascript", ""))[:MOST_HTML]
+    begin = script.find("docs_json = ")
+    if begin < 0:
+        return ""
+    try:
+        documents, _ = json.JSONDecoder().raw_decode(script, begin + len("docs_json = "))
+    except (ValueError, RecursionError):
+        return "of an unknown kind"
+    found: dict[str, list[str]] = {"Title": [], "glyph": [], "axis": [], "legend": []}
+    waiting, room = [documents], 20_000
+    while waiting and room:
+        room -= 1
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += reversed(part)
+        elif isinstance(part, dict):
+            name, given = str(part.get("name", "")), part.get("attributes")
+            given = given if isinstance(given, dict) else {}
+            if name == "Title" and words(given.get("text")):
+                found["Title"].append(f"title {words(given['text'])!r}")
+            elif name.endswith("Axis") and words(given.get("axis_label")):
+                found["axis"].append(f"axis {words(given['axis_label'])!r}")
+            elif name == "LegendItem" and isinstance(given.get("label"), dict):
+                found["legend"].append(words(given["label"].get("value")))
+            elif name == "GlyphRenderer" and isinstance(given.get("glyph"), dict):
+                found["glyph"].append(words(given["glyph"].get("name")))
+            waiting += reversed(list(part.values()))
+    glyphs = [f"{found['glyph'].count(name)} {name}" if found["glyph"].count(name) > 1 else name
+              for name in dict.fromkeys(found["glyph"])]  # fmt: skip
+    legend = f"legend {', '.join(found['legend'][:8])!r}" if found["legend"] else ""
+    told = [", ".join(glyphs) or "no glyphs", *found["Title"][:4], *found["axis"][:4], legend]
+    return ", ".join(filter(None, told))
 
 
 _CHANNEL_WORDS = ("aggregate", "timeUnit", "bin")

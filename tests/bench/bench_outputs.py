@@ -513,7 +513,8 @@ def _less(plainly: Outputs, by_agent: Outputs) -> str:
     found = [f"{kinds[0]} plainly, {kinds[1]} by the agent"] * (kinds[0] != kinds[1])
     for one, other in zip(wanted, there, strict=False):
         for what, before, now in zip(Output._fields[4:], one[4:], other[4:], strict=True):
-            if abs(before - now) > ALIKE * before + 32:
+            room = 2 * one.width if what == "ink" else 32  # an edge between pixels inks a row more
+            if abs(before - now) > ALIKE * before + room or (what == "ink" and before and not now):
                 found.append(f"{what} {before} plainly, {now} by the agent")
     return " and ".join([*found, *(f"no line {line!r}" for line in missing[:1])])
 

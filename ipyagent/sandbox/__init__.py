@@ -110,11 +110,11 @@ def temporary(given: Policy, environment: dict[str, str]) -> Iterator[tuple[Poli
 
 def _remove(folder: Path) -> None:
     """With all that is in it, however deep, unreadable or still changing. Follows no link: a command made them."""
-    with ExitStack() as opened, suppress(OSError):
-        above = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+    with ExitStack() as opened, suppress(OSError, NotImplementedError):  # the second on Windows, which has no sandbox
+        above = os.open(folder.parent, os.O_RDONLY)
         opened.callback(os.close, above)
         _open_up(above, folder.name)
-        top = os.open(folder.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+        top = os.open(folder.name, _FOLDER, dir_fd=above)
         opened.callback(os.close, top)
         before: list[str] = []
         for number in range(_MOST_PASSES):
@@ -129,6 +129,8 @@ def _remove(folder: Path) -> None:
 
 _MOST_PASSES = 20_000
 """One for each level of folders in it."""
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+"""How a folder is opened that may be a link meanwhile."""
 
 
 def _take_out(top: int, name: str, prefix: str) -> None:
@@ -137,7 +139,7 @@ def _take_out(top: int, name: str, prefix: str) -> None:
         os.unlink(name, dir_fd=top)
         return
     _open_up(top, name)
-    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+    inner = os.open(name, _FOLDER, dir_fd=top)
     try:
         for at, entry in enumerate(os.listdir(inner)):
             try:
@@ -155,12 +157,12 @@ def _open_up(folder: int, name: str) -> None:
     """Give us all rights in the folder `name`, unless it is a link."""
     if sys.platform != "linux":
         os.chmod(name, 0o700, dir_fd=folder, follow_symlinks=False)
-        return
-    place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-    try:
-        os.chmod(f"/proc/self/fd/{place}", 0o700)
-    finally:
-        os.close(place)
+    else:
+        place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+        try:
+            os.chmod(f"/proc/self/fd/{place}", 0o700)
+        finally:
+            os.close(place)
 
 
 # ---------------------------------------------------------------------- Linux: Landlock and seccomp

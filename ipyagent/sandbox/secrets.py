@@ -64,15 +64,14 @@ def secrets_of(home: Path, root: Path, more: tuple[str, ...] = ()) -> tuple[Path
 
 def _homes(home: str) -> list[str]:
     """The home folders that this user's commands could read: root's could read those of all."""
-    if sys.platform == "win32":
-        return [home]
-    import pwd
+    others: list[str] = []
+    if sys.platform != "win32":
+        import pwd
 
-    with suppress(KeyError):
-        own = pwd.getpwuid(os.getuid()).pw_dir  # where ssh looks, whatever HOME says
-        others = [own, *_listed("/home")[0]] if os.geteuid() == 0 else [own]
-        return list(dict.fromkeys((home, *others)))
-    return [home]
+        with suppress(KeyError):
+            others = [pwd.getpwuid(os.getuid()).pw_dir]  # where ssh looks, whatever HOME says
+            others += _listed("/home")[0] if os.geteuid() == 0 else ()
+    return list(dict.fromkeys((home, *others)))
 
 
 _seen: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {}

@@ -210,6 +210,7 @@ def _handler() -> Any:
 
     for name, (form, _) in _VALUES.items():
         Loader.add_implicit_resolver(f"{_YAML}{name}", form, None)
+        Dumper.add_implicit_resolver(f"{_YAML}{name}", form, None)  # text of such a form is written in quotes
     Dumper.add_representer(str, text)
 
     class Handler(YAMLHandler):

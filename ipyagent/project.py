@@ -148,7 +148,8 @@ def _git_root(folder: Path) -> Path | None:
 
 
 def entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """What installed packages offer in a group, by name; read again when a folder of `sys.path` has changed."""
+    """What installed packages offer in a group, by name; read again when a package was installed or removed in a
+    folder of `sys.path`."""
     return _entry_points(group, tuple((folder, _changed(folder or ".")) for folder in sys.path))
 
 
@@ -162,7 +163,7 @@ def _entry_points(group: str, folders: tuple[tuple[str, int], ...]) -> tuple[Ent
 def _changed(folder: str) -> int:
     try:
         return os.stat(folder).st_mtime_ns
-    except OSError:
+    except (OSError, ValueError, TypeError):  # what stands there may be no path
         return 0
 
 

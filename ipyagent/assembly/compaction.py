@@ -1,6 +1,6 @@
 """`%compact`: the user's way to make room in the context. All units are turns, counted from 1.
 
-The work runs on the agent thread behind the same door as a turn, so Stop and an interrupt end it; what
+The work runs on the agent thread as a turn does, so Stop and an interrupt end it; what
 was decided until then is whole. The answer is one or two lines with the figures before and after."""
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""From the settings to what each part takes: one function a part."""
+"""Settings in files, and from the settings to what each part takes.
+
+Files are `config.toml` in the user's own folder, which may set everything, and in a project's `.ipyagent/` once it is
+trusted. The project's file comes first, but it may only tune how the agent works there: what sends data elsewhere,
+spends more, grants rights, moves memory, or turns on what the user has turned off is not a project's to say, and each
+such line is named once. A file says a setting's value, `name = value`.
+"""
 
 from __future__ import annotations
 

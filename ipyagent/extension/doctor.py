@@ -47,7 +47,7 @@ class DoctorFinding(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         mend = f": {self.mend}" if self.mend else ""
-        return f"{SIGNS[self.mark]} {self.name:<12} {line(self.words + mend, 500)}"
+        return f"{SIGNS[self.mark]} {self.name:<12} {line(self.words + mend, 600)}"
 
 
 LEAST_FREE = 500_000_000

@@ -230,6 +230,10 @@ def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None, *, shown: 
     bare = said is None or is_bare(said) or (isinstance(value, str) and "text/html" in bundle)
     if said is not None and not bare and not (len(said) > LONG_MODEL and _family(value) == "estimators"):
         return unboxed(said) if shown and "text/html" in bundle else said
+    if charts := _charts_in_page(str(bundle.get("text/html", ""))):
+        more = f"\n[and {len(charts) - 1} more]" if len(charts) > 1 else ""
+        beside = _derived("text/html", bundle["text/html"], limit) or ""
+        return (_line(charts[0], shown=shown) + more + "\n" + beside.strip()).strip()
     if any(kind in bundle for kind in ("image/png", "image/jpeg")):  # the picture itself is shown
         return _facts(value) or _derived("image/svg+xml", bundle.get("image/svg+xml", ""), limit) or None
     if "application/javascript" in bundle:
@@ -412,17 +416,18 @@ def _chart(bundle: Mapping[str, Any], value: Any) -> tuple[str, str] | None:
     if _family(value) == "plotly figures":
         return "plotly chart", plotly_words(stored(value, "_data"), stored(value, "_layout"))
     root = type(value).__module__.partition(".")[0]
-    try:
-        chart: Any = value if hasattr(value, "to_dict") else getattr(value, "chart", None)  # its widget has one
-        if root == "altair" and hasattr(chart, "to_dict"):
-            return "Vega-Lite chart", _vega(chart.to_dict())
-    except Exception:  # noqa: BLE001 - foreign code: the object is told as any other
-        return None
+    if root == "altair":
+        try:
+            chart: Any = value if hasattr(value, "to_dict") else getattr(value, "chart", None)  # its widget has one
+            if hasattr(chart, "to_dict"):
+                return "Vega-Lite chart", _vega(chart.to_dict())
+        except Exception:  # noqa: BLE001 - foreign code: the object is told as any other
+            return None
     if root == "folium":
         return "map", described(value, 240)
     if any("bokeh" in kind for kind in bundle):
         return ("bokeh chart", told) if (told := bokeh_words(bundle)) else None
-    return _chart_in_page(str(bundle.get("text/html", "")))
+    return None
 
 
 _TRACES = re.compile(r"Plotly\.newPlot\(\s{0,200}(?:\"[^\"]{0,100}\"|'[^']{0,100}'),\s{0,200}")
@@ -431,26 +436,25 @@ _MOST_SPECIFIED = 4_000_000
 """Characters of a page, from where its last chart is drawn, that are read."""
 
 
-def _chart_in_page(page: str) -> tuple[str, str] | None:
-    """The last chart of HTML that plotly or altair made: their renderers for notebooks, and `to_html`."""
+def _charts_in_page(page: str) -> list[tuple[str, str]]:
+    """The charts of HTML that plotly or altair made: their renderers for notebooks, and `to_html`. The first of the
+    list is the last on the page, and the only one that is described."""
     decode = json.JSONDecoder().raw_decode
-    draws = page.rfind("Plotly.newPlot(")
-    begin = draws if draws >= 0 else max(page.rfind("})({") + 3, page.rfind(" spec = {") + 8)
+    drawn = [found.end() for found in _TRACES.finditer(page) if page.startswith("[", found.end())]
+    begin = drawn[-1] if drawn else max(page.rfind("})({") + 3, page.rfind(" spec = {") + 8)
     if len(page) - begin > _MOST_SPECIFIED:
-        return None
+        return []
     try:
-        if draws >= 0:
-            if (call := _TRACES.match(page, draws)) is None:
-                return None
-            data, end = decode(page, call.end())
+        if drawn:
+            data, end = decode(page, begin)
             behind = _LAYOUT.match(page, end)
             layout = decode(page, behind.end())[0] if behind else {}
-            return "plotly chart", plotly_words(data, layout)
+            return [("plotly chart", plotly_words(data, layout)), *[("plotly chart", "")] * (len(drawn) - 1)]
         if "vega.github.io/schema/vega-lite" in page and (told := _vega(decode(page, begin)[0])):
-            return "Vega-Lite chart", told
+            return [("Vega-Lite chart", told)]
     except (ValueError, RecursionError):
         pass  # no JSON: the page is told as any other
-    return None
+    return []
 
 
 def _vega(value: Any) -> str:

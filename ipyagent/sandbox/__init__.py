@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -61,8 +62,9 @@ class Policy:
 
     @property
     def kept(self) -> list[str]:
-        """What is not written all the same."""
-        return [os.path.realpath(folder / name) for folder in self.writes for name in KEPT]
+        """What is not written all the same: names, and what they lead to where they are links."""
+        named = [str(folder / name) for folder in self.writes for name in KEPT]
+        return list(dict.fromkeys([*named, *map(os.path.realpath, named)]))
 
 
 class Backend(Protocol):
@@ -117,18 +119,17 @@ def _remove(folder: Path) -> None:
         top = os.open(folder.name, _FOLDER, dir_fd=above)
         opened.callback(os.close, top)
         before: list[str] = []
-        for number in range(_MOST_PASSES):
-            if (found := os.listdir(top)) == before:
-                break
+        until = time.monotonic() + _SECONDS  # what the command left behind may be writing still
+        while (found := os.listdir(top)) != before and time.monotonic() < until:
+            mark = os.urandom(8).hex()
             for at, name in enumerate(found):
                 with suppress(OSError):
-                    _take_out(top, name, f".{number}-{at}-")
+                    _take_out(top, name, f".{mark}-{at}-")
             before = found
         os.rmdir(folder.name, dir_fd=above)
 
 
-_MOST_PASSES = 20_000
-"""One for each level of folders in it."""
+_SECONDS = 2.0
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 """How a folder is opened that may be a link meanwhile."""
 
@@ -178,8 +179,8 @@ class Landlock:
         "beside a file that is hidden from commands, new files cannot be read back",
         "beside a hidden folder in the project, new files cannot be made",
         "MCP servers and hooks at `project` can write .git/hooks, .git/config and .ipyagent",
+        "so can a command that changes a path at the right moment",
         "a hard link in the project to a file outside is written through",
-        "by changing a path at the right moment a command can write .git/hooks, .git/config and .ipyagent",
     )
 
     def argv(self, command: Sequence[str], policy: Policy) -> list[str]:
@@ -443,7 +444,8 @@ def backend(policy: Policy | None = None, *, watched: bool = True) -> Backend | 
     if policy is not None and policy.writes and (policy.veiled or policy.secrets_within or not watched):
         # Landlock's rules would make new files beside a veiled one unreadable, let none be made beside a hidden folder,
         # and know no exceptions in a folder
-        working = tuple(sorted(working, key=lambda each: not isinstance(each, Bubblewrap)))
+        first = [each for each in working if isinstance(each, Bubblewrap) and (each.watches or not watched)]
+        working = (*first, *(each for each in working if each not in first))
     return working[0] if working else None
 
 

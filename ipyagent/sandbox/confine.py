@@ -336,7 +336,7 @@ class Supervisor:
             problem = self.answer(identity, process, self._numbers[call], arguments)
         except OSError as failure:
             problem = failure.errno or errno.EPERM
-        except (ValueError, KeyError, IndexError):
+        except (ValueError, ArithmeticError, LookupError, struct.error):
             problem = errno.EINVAL
         try:
             fcntl.ioctl(self._listener, _SEND, struct.pack("=QqiI", identity, 0, -problem, 0))
@@ -365,7 +365,10 @@ class Supervisor:
             def text_at(place: int) -> bytes:
                 found = b""
                 while b"\0" not in found and len(found) < 4096:
-                    piece = bytes_at(place + len(found), 4096 - (place + len(found)) % 4096)
+                    try:
+                        piece = bytes_at(place + len(found), 4096 - (place + len(found)) % 4096)
+                    except (OSError, OverflowError):  # no place in it
+                        raise OSError(errno.EFAULT, os.strerror(errno.EFAULT)) from None
                     if not piece:
                         return b""
                     found += piece

@@ -52,7 +52,8 @@ def secrets_of(home: Path, root: Path, more: tuple[str, ...] = ()) -> tuple[Path
     around = [str(home), *_listed(str(home))[0], *map(str, root.parents), *_listed(str(root.parent))[0]]
     for folder in dict.fromkeys(around):
         if folder != str(root) and not folder.startswith(f"{root}/"):
-            found.update(Path(path).resolve() for path in _listed(folder)[1])
+            there = (Path(path).resolve() for path in _listed(folder)[1])
+            found.update(path for path in there if not path.is_relative_to(root))
     # the project itself, or a folder around it, cannot be hidden from its commands
     kept = sorted(path for path in found if path.exists() and not root.is_relative_to(path))
     outermost: list[Path] = []
@@ -86,8 +87,9 @@ def _listed(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
             folders: list[str] = []
             with os.scandir(place) as entries:
                 for _, entry in zip(range(_MOST), entries, strict=False):
-                    if entry.is_dir():
-                        folders.append(entry.path)
+                    with suppress(OSError):  # a link that leads round, or where nobody may look
+                        if entry.is_dir():
+                            folders.append(entry.path)
             files = [path for name in _NAMES if os.path.lexists(path := os.path.join(place, name))]
             known = (changed, tuple(folders), tuple(files))
             if time.time_ns() - changed > _GRAIN:

@@ -46,7 +46,7 @@ class Attempt(NamedTuple):
 Watch: TypeAlias = Callable[[Attempt], bool]
 """Told on a thread of its own, before it is done; whether it may go on."""
 
-# Numbers of system calls as in `confine`, with where a call's paths stand: (folder's descriptor or -1, path).
+# Numbers of system calls as in `confine`.
 _CALLS: dict[str, tuple[int | None, int | None]] = {
     "open": (2, None), "openat": (257, 56), "creat": (85, None), "truncate": (76, 45),
     "unlink": (87, None), "unlinkat": (263, 35), "rmdir": (84, None), "rename": (82, None), "renameat": (264, 38),
@@ -63,6 +63,7 @@ _FAMILIES = (2, 10, 16)
 _LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
 _CONTINUE = 1
+_NO_NEW_PRIVILEGES = 38
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _AT_FDCWD, _AT_SYMLINK_FOLLOW, _AT_EMPTY_PATH = -100, 0x400, 0x1000
 _MOST_LINKS = 40
@@ -112,17 +113,15 @@ class _Caller:
         with open(f"/proc/{self.process}/mem", "rb", buffering=0) as memory:
             while b"\0" not in found and len(found) < 4096:
                 at = place + len(found)
-                memory.seek(at)
-                piece = memory.read(4096 - at % 4096)
+                try:
+                    memory.seek(at)
+                    piece = memory.read(4096 - at % 4096)
+                except (OSError, ValueError, OverflowError):  # no place in it
+                    raise OSError(errno.EFAULT, os.strerror(errno.EFAULT)) from None
                 if not piece:
                     return ""
                 found += piece
         return os.fsdecode(found.partition(b"\0")[0])
-
-    def bytes(self, place: int, count: int) -> bytes:
-        with open(f"/proc/{self.process}/mem", "rb", buffering=0) as memory:
-            memory.seek(place)
-            return memory.read(count)
 
     def path(self, folder: int, place: int, *, follow: bool) -> str:
         """Absolute, with the links on the way followed; "" for what is none."""
@@ -194,6 +193,9 @@ class _Caller:
     def is_folder(self, path: str) -> bool:
         return os.path.isdir(self._root + path)
 
+    def is_file(self, path: str) -> bool:
+        return not os.path.isdir(self._root + path) or os.path.islink(self._root + path)
+
     def is_private(self, folder: str) -> bool:
         """Whether it is not our folder of that name: a mount of the command's own."""
         try:
@@ -203,7 +205,8 @@ class _Caller:
         return (ours.st_dev, ours.st_ino) != (its.st_dev, its.st_ino)
 
     def opened(self, descriptor: int) -> str:
-        found = os.readlink(f"/proc/{self.process}/fd/{descriptor}")
+        where = "cwd" if descriptor == _AT_FDCWD else f"fd/{descriptor}"
+        found = os.readlink(f"/proc/{self.process}/{where}")
         return found if os.path.isabs(found) else ""
 
     @property
@@ -231,6 +234,7 @@ class _Watching:
         self._narrow = {str(above) for each in hide for above in Path(each).parents if confine.under(each, folders)}
         """Where Landlock lets nothing be made, moved or removed: folders on the way to what is hidden."""
         self._supervisor = Supervisor(libc, listener, folders, hide)
+        self._sessions: set[int] = set()
 
     def serve(self) -> None:
         """One call, if there still is one."""
@@ -249,7 +253,7 @@ class _Watching:
             problem = self._answer(identity, process, self._names[call], arguments)
         except OSError as failure:
             problem = failure.errno or errno.EPERM
-        except (ValueError, KeyError, IndexError, struct.error):
+        except (ValueError, ArithmeticError, LookupError, struct.error):
             problem = errno.EINVAL
         answer = (identity, 0, 0, _CONTINUE) if problem < 0 else (identity, 0, -problem, 0)
         try:
@@ -263,6 +267,7 @@ class _Watching:
         if self._outer and caller.sets_up(self._outer):
             return -1
         if name == "setsid":  # what leaves the command's session is still the command's
+            self._sessions.add(int(caller.number))
             self._watch(Attempt("session", caller.number, True))
             return -1
         attempts = [attempt for attempt in self._attempts(caller, name, given) if attempt is not None]
@@ -327,11 +332,20 @@ class _Watching:
                 old, new = caller.path(*first, follow=False), caller.path(*second, follow=False)
                 if not old or not caller.there(old):
                     return []
+                places = [self._around(old), self._around(new)]
+                if all(places) and places[0] != places[1] and not caller.is_file(old):
+                    # what is moved there is gone with the command's temporary folder: `mv` copies and removes it then
+                    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
                 return [file("remove", old, there=True), file("replace", new)]
             case _:  # attributes
                 if name in ("fchmod", "fchown", "fsetxattr", "fremovexattr") or (at and not given[1]):
                     return [file("mode", caller.opened(_signed(given[0])), there=True)]
-                return [file("mode", caller.path(*first, follow=not name.startswith("l")), there=True)]
+                path = caller.path(*first, follow=not name.startswith("l"))
+                return [file("mode", caller.opened(first[0]) if at and not path else path, there=True)]
+
+    def _around(self, path: str) -> str:
+        """The folder that it lies in, of those where the command may write; "" for none."""
+        return next((folder for folder in self._folders if confine.under(path, [folder])), "")
 
     def _opens(self, caller: _Caller, path: str, flags: int) -> Attempt | None:
         there = caller.there(path)
@@ -367,7 +381,8 @@ class _Watching:
         if sys.platform == "win32":
             return None
         try:
-            mark = os.getsid(process) == os.getsid(caller.process)
+            session = os.getsid(process)
+            mark = session in self._sessions or session == os.getsid(caller.process)
         except OSError:
             return None  # there is none
         return None if mark else Attempt("signal", str(process), False)
@@ -411,6 +426,8 @@ def spawn(
         try:
             if confinement is not None:
                 confinement.enter(watched=True)
+            else:
+                Libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # who is not root installs no filter without it
             listener = confine.install(Libc(), _program(), listen=True)
             listeners.put(listener)
             told = True

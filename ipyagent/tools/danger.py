@@ -115,15 +115,16 @@ def _parts(command: str) -> list[list[str]]:
 
 
 def _of_part(words: list[str], folder: Path) -> str:
-    if words[0][0] in "$`":
+    if words[0][:1] in ("$", "`"):
         return "it runs a command held in a variable"
-    if "-m" in words[1:-1]:
-        words = words[words.index("-m") + 1 :]
+    module = words.index("-m") if "-m" in words[1:-1] else 0
+    if any(word.rpartition("/")[2].startswith(("python", "pypy")) for word in words[:module]):
+        words = words[module + 1 :]
     name = words[0].rpartition("/")[2]
     inner = [found[0] for word in words for found in _WORD.finditer(word)] if name in _STARTERS else [name]
     inner += [found[0] for word in words if "$(" in word or "`" in word for found in _WORD.finditer(word)]
     if name.startswith("python") and "-c" in words:
-        return code_danger(words[-1], folder, 1)
+        return code_danger("".join(words[words.index("-c") + 1 :][:1]), folder, 1)
     for each in inner:
         each = each.rpartition("/")[2]
         if why := _NAMES.get(each) or _CALLS.get(each):

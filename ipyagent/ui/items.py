@@ -282,7 +282,7 @@ async def ask_on_a_line(
         try:
             said = (await read_line(head + prompt)).strip()
         except EOFError:
-            return PermissionAnswer("deny", "the input ended", "user")
+            return PermissionAnswer("deny", "the input ended", "headless")
         head = ""
         match said.lower():
             case "":

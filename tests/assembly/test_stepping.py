@@ -147,7 +147,7 @@ def test_the_price_is_the_rewrite_once_against_the_saving_with_each_request(plac
     before = place.session(agent).view.count().tokens
     said = agent.compact("--step")
     found = re.search(
-        r"The ([\d,]+) tokens behind .* \$([\d.]+) more .* ([\d,]+) tokens fewer, \$([\d.]+) .* after ([\d,]+)", said
+        r"The ([\d,]+) tokens after .* \$([\d.]+) more .* ([\d,]+) tokens fewer, \$([\d.]+) .* after ([\d,]+)", said
     )
     assert found is not None
     written, saved = int(found[1].replace(",", "")), int(found[3].replace(",", ""))

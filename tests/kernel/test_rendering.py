@@ -222,6 +222,9 @@ PAGES = {
         "[Vega-Lite chart shown to the user: bar, x a]"
     ),
     f"<script> const spec = {SPEC};\n vegaEmbed('#v', spec)</script>": "[Vega-Lite chart shown to the user: bar, x a]",
+    f"<p>words</p>{NEW_PLOT}{NEW_PLOT}": (
+        "[plotly chart shown to the user: bar '2024' 2 points, title 'Sales <2024']\n[and 1 more]\nwords"
+    ),
     "<p>words</p><script>Plotly.newPlot(element, data)</script>": "words",
     f"<p>words</p><script>const spec = {SPEC[:-1]}</script>": "words",
 }
@@ -230,6 +233,17 @@ PAGES = {
 @pytest.mark.parametrize(("page", "line"), PAGES.items())
 def test_a_chart_that_its_library_made_html_of_is_told_by_its_specification(page: str, line: str) -> None:
     assert text_of({"text/html": page}, 1_000, shown=True) == line
+    table = {"text/plain": "   a\n0  1", "text/html": f"<table><tr><td>1</td></tr></table>{page}"}
+    assert text_of(table, 1_000, shown=True) == "   a\n0  1", "a text form that says something stays"
+
+
+def test_no_code_of_an_object_runs_to_see_whether_it_is_a_chart() -> None:
+    class Query:
+        @property
+        def chart(self) -> Any:
+            raise RuntimeError("the query ran")
+
+    assert text_of({"text/html": NEW_PLOT}, 1_000, Query()) == PAGES[NEW_PLOT].replace(" shown to the user", "")
 
 
 def test_a_bare_text_form_gives_way_to_a_description_and_one_with_facts_stays(shell: Any) -> None:

@@ -129,6 +129,11 @@ def test_a_secret_is_hidden_from_the_next_command_once_it_is_there(tmp_path: Pat
         path.parent.mkdir(exist_ok=True)
         path.write_text("secret")
         assert any(path.is_relative_to(each) for each in secrets_of(home, root)), path
+    (home / "loop").symlink_to("loop")  # nothing that lies beside a secret shows it again
+    assert any((home / "work/.env").is_relative_to(each) for each in secrets_of(home, root))
+    (root / ".env").write_text("the project's own")
+    (home / "current").symlink_to(root)
+    assert not any(each.is_relative_to(root) for each in secrets_of(home, root))
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,75 @@ def test_what_the_watch_refuses_is_not_done(tmp_path: Path, backend: sandbox.Bac
     assert (tmp_path / "a").stat().st_mode & 0o777 != 0o600
     assert said.count("Permission denied") == 4
     assert {attempt.what for attempt in attempts} == {"write", "remove", "mode"}
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
+def test_what_is_kept_is_kept_by_its_name_and_by_what_is_open(tmp_path: Path, backend: sandbox.Backend) -> None:
+    """A link in its place is kept as what it leads to is; a mode changes by an open folder, too (AT_EMPTY_PATH)."""
+    hook = tmp_path / ".git/hooks/pre-commit"
+    (tmp_path / "own").mkdir()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/hooks").symlink_to("../own")
+    hook.write_text("rm -rf /")
+    hook.chmod(0o600)
+    by_descriptor = (
+        "import ctypes, os; f = os.open('own/pre-commit', os.O_PATH); "
+        "ctypes.CDLL(None).syscall(452, f, b'', 0o755, 0x1000); "
+        "ctypes.CDLL(None).fchownat(f, b'', -1, -1, 0x1000)"
+    )
+    command = f'rm .git/hooks; mv .git/hooks h; echo x > own/pre-commit; python3 -c "{by_descriptor}"'
+    run(backend, "project", tmp_path, command)
+    assert (hook.read_text(), hook.stat().st_mode & 0o777) == ("rm -rf /", 0o600)
+    assert (tmp_path / ".git/hooks").is_symlink()
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
+def test_a_folder_that_is_moved_to_the_temporary_one_is_told_file_by_file(
+    tmp_path: Path, backend: sandbox.Backend
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/raw.csv").write_text("1")
+    attempts, said = run(backend, "project", tmp_path, 'mv data "$TMPDIR"/ && cat "$TMPDIR"/data/raw.csv')
+    assert said == "1"
+    assert ("remove", str(tmp_path / "data/raw.csv")) in {(attempt.what, attempt.path) for attempt in attempts}
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
+def test_a_place_that_no_memory_has_is_a_bad_address(tmp_path: Path, backend: sandbox.Backend) -> None:
+    code = "import ctypes, os; c = ctypes.CDLL(None, use_errno=True); n = {nr}; " \
+           "print([c.syscall(n, *a, 0o1101, 0o600) and ctypes.get_errno() for a in {at}])"  # fmt: skip
+    nr, first = (2, ()) if os.uname().machine == "x86_64" else (56, (-100,))
+    places = [(*first, each) for each in (-1, 1, 2**47 - 1)]
+    command = f'python3 -c "{code.format(nr=nr, at=places)}"; echo x > a && cat a'
+    _, said = run(backend, "project", tmp_path, command)
+    assert said.splitlines() == ["[14, 14, 14]", "x"]
+
+
+AS_NOBODY = """
+import codecs, os, sys, tempfile
+from ipyagent import sandbox
+from ipyagent.sandbox import confine, syscalls
+
+each = sandbox.find().working[int(sys.argv[1])]
+[codecs.lookup(name) for name in ("ascii", "utf-8", "latin-1")]  # nobody may not read where Python is installed
+tempfile.tempdir = "/tmp"
+os.chdir("/")
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+confine.Libc().prctl(4, 1, 0, 0, 0)  # as a process is that has not changed its user: others of the user may look at it
+print(sandbox._problem(each) or "it tells")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
+def test_who_is_not_root_is_told_too(backend: sandbox.Backend) -> None:
+    number = str(sandbox.find().working.index(backend))
+    done = subprocess.run([sys.executable, "-c", AS_NOBODY, number], capture_output=True, text=True, timeout=60)
+    if "namespace" in done.stdout:
+        pytest.skip(f"others than root can do nothing here: {done.stdout}")
+    assert (done.stdout.strip(), done.stderr) == ("it tells", "")
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)

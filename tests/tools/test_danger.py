@@ -40,7 +40,8 @@ SHELL_BAD = [
     "rsync a full", "scp h:x full", "sponge full", "> full", "psql -c 'TRUNCATE t'",
     "psql <<E\ntruncate t cascade\nE", "sqlite3 a.db 'UPDATE t SET a=0'", "mysql -e 'DROP/**/TABLE t'",
     "redis-cli FLUSHALL", "terraform destroy", "helm uninstall x", "gh repo delete x", "zfs destroy x",
-    "chgrp -R a .", "npm rm x", "yarn remove x", "pkexec ls",
+    "chgrp -R a .", "npm rm x", "yarn remove x", "pkexec ls", "install -m 755 a full",
+    "python3 -c 'import shutil; shutil.rmtree(\"sub\")' x",
 ]  # fmt: skip
 SHELL_GOOD = [
     "ls -la", "git status", "git commit -m 'x'", "git push", "git checkout -b new", "echo x > new", "echo x >> full",
@@ -70,6 +71,7 @@ SHELL_GOOD = [
     "git commit -m 'update the set of rules'", "redis-cli GET x", "gh pr list", "PYTHONPATH=. python x.py",
     "NAME='two words' make", "ls | xargs grep x", "ls [ab]*", "echo {a,b}", "[ -f full ]",
     "find . -exec sh -c 'grep x {}' ';'", "ls *.py", "make clean", "tar --exclude=x -cf new full",
+    "git commit -m kill -a", "'' x", 'case "$1" in\n"") echo none;;\nesac', "python3 -c",
 ]  # fmt: skip
 
 

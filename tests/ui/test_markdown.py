@@ -158,10 +158,10 @@ def test_a_text_too_long_to_lay_out_loses_nothing_and_says_so() -> None:
     text = "\n".join(["| a | b |", "|---|---|", *rows])
     page = Page(markdown.render(text))
     assert all(f"{number}" in page.text for number in (0, 9_999, 19_999))
-    assert "characters are too many to lay out" in page.text
+    assert "characters are too many to format" in page.text
     assert page.dangers == []
     mirror = markdown.harmless(text)
-    assert "characters are too many to lay out" in mirror
+    assert "characters are too many to format" in mirror
     assert rows[-1] in mirror
     assert Page(Careless("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(mirror)).dangers == []
 

@@ -90,8 +90,8 @@ def test_output_is_shown_live_and_capped() -> None:
         (["a"], PermissionAnswer("always")),
         (["n"], PermissionAnswer("deny")),
         (["use the other file"], PermissionAnswer("deny", "use the other file")),
-        ([], PermissionAnswer("deny", "the input ended")),
-        (["", ""], PermissionAnswer("deny", "the input ended")),
+        ([], PermissionAnswer("deny", "the input ended", "headless")),
+        (["", ""], PermissionAnswer("deny", "the input ended", "headless")),
     ],
 )
 def test_only_a_clear_yes_allows(lines: list[str], answer: PermissionAnswer) -> None:

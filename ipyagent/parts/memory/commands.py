@@ -552,7 +552,7 @@ def names(agent: RunningAgent) -> list[str]:
     return list(dict.fromkeys([*(each.name for each in every), *(f"{each.scope}/{each.name}" for each in every)]))
 
 
-# ---- Background work on the memories, done now because the user asked: behind the same door as a turn, so that
+# ---- Background work on the memories, done now because the user asked: run as a turn is, so that
 # Stop and an interrupt end it.
 
 def extract_now(agent: RunningAgent) -> str:

@@ -278,7 +278,7 @@ def new_messages(placed: Sequence[tuple[str, Block, int]], upto: int, most: int)
     return found
 
 
-READING = "memory view, read_file, grep, glob, shell commands that only read"
+READING = "memory view, read_file, grep, glob"
 
 
 def directive(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import stat
 import subprocess
 import threading
@@ -84,9 +85,24 @@ def unseen(folders: Sequence[Path]) -> tuple[Path, ...]:
         found: list[Path] = []
         for top in dict.fromkeys(map(str, folders)):
             seen = [Path(notebook) for notebook in _notebooks(top) if _hides(notebook)]
-            objects = Path(top, ".git/objects")
-            found += [*seen, *([objects] if seen and objects.is_dir() else [])]
+            objects = (_objects(folder) for folder in dict.fromkeys(notebook.parent for notebook in seen))
+            found += [*seen, *(folder for folder in objects if folder is not None)]
         return tuple(dict.fromkeys(found))
+
+
+def _objects(folder: Path) -> Path | None:
+    """Where the repository around a folder keeps its states, also that of a worktree or a submodule."""
+    with suppress(OSError, ValueError):
+        git = next((above / ".git" for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None)
+        if git is None:
+            return None
+        if git.is_file():
+            git = git.parent / git.read_text(encoding="utf-8")[:4096].partition("gitdir:")[2].strip()
+        if (common := git / "commondir").is_file():
+            git = git / common.read_text(encoding="utf-8")[:4096].strip()
+        objects = (git / "objects").resolve()
+        return objects if objects.is_dir() else None
+    return None
 
 
 def _notebooks(top: str) -> Iterator[str]:
@@ -252,20 +268,21 @@ class Confined:
     @property
     def stuck(self) -> bool:
         """Whether it tries again and again to reach a network that it does not get."""
-        return len(self._networks) >= ENOUGH and time.monotonic() - self._networks[0] > AFTER
+        tried, now = self._networks, time.monotonic()
+        return len(tried) >= ENOUGH and now - tried[0] > AFTER and now - tried[-1] < AFTER
 
     # -------------------------------------------------------------- what is said of it
 
     def needs(self, failed: bool) -> Needed | None:
         """What the command needs beyond its level, where that is why it failed, or where it went on without a change
         that it meant to make in the project."""
-        beyond = ("network", "signal")
-        outside = [attempt for attempt in self._refused if attempt.what in beyond or not self._is_ours(attempt)]
-        inside = [attempt for attempt in self._refused if attempt not in outside]
+        beyond, refused = ("network", "signal"), list(self._refused)  # what it left behind may be refused more
+        outside = [attempt for attempt in refused if attempt.what in beyond or not self._is_ours(attempt)]
+        inside = [attempt for attempt in refused if attempt not in outside]
         if failed and self._git_is_hidden:
             return Needed(level="open", why="the project has hidden cells, and git keeps what notebooks were")
-        work = any(self._is_work(attempt) for attempt in self._refused if attempt.what not in beyond)
-        if not self._refused or not (failed or work):
+        work = any(self._is_work(attempt) for attempt in refused if attempt.what not in beyond)
+        if not refused or not (failed or work):
             return None
         beyond_it = outside and (failed or not inside)  # at "project": beside a hidden folder
         wants = self._named([*outside, *inside] if beyond_it else inside)
@@ -289,7 +306,7 @@ class Confined:
 
     @property
     def _git_is_hidden(self) -> bool:
-        return "git" in self._command and any(path.name == "objects" for path in self._hidden)
+        return re.search(r"\bgit\b", self._command) is not None and any(path.name == "objects" for path in self._hidden)
 
     def _is_ours(self, attempt: Attempt) -> bool:
         return self._level == "read" and self._is_inside(attempt)
@@ -321,7 +338,8 @@ def running(process: int) -> str:
     import psutil
 
     with suppress(psutil.Error):
-        return f"{process} ({' '.join(psutil.Process(process).cmdline())[:80]})"
+        program, *rest = psutil.Process(process).cmdline() or [""]
+        return f"{process} ({exact_line(cut(' '.join([os.path.basename(program), *rest]), 80))})"
     return str(process)
 
 

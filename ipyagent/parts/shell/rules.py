@@ -141,6 +141,8 @@ def _filters(words: Sequence[Word]) -> bool:
         return False
     given = [word.text for word in rest]
     most = {"grep": 1, "tr": 2}.get(name)
-    if most is not None and len([text for text in given if not text.startswith("-")]) > most:
-        return False
+    if most is not None:
+        plain = [at for at, text in enumerate(given) if not text.startswith("-")]
+        if len(plain) > most or (plain and plain[-1] != len(given) - 1):  # it takes options behind them, too
+            return False
     return re.fullmatch(_FILTERS[name], " ".join(given)) is not None

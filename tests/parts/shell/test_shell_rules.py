@@ -18,8 +18,9 @@ def test_what_follows_a_covered_command_behind_a_pipe_only_shortens_it() -> None
         assert covers("pytest *", command), command
     for command in (
         "pytest | tee x", "pytest | sort -o x", "pytest | uniq - x", "pytest | grep -r x", "pytest | grep -f x a",
-        "pytest; cat x", "cat x | pytest", "pytest | cat x", "pytest | head x", "pytest | sh", "pytest | grep x y",
-        "pytest | tail -f x", "pytest > x", "pytest $(x)", "pytest & x", "pytest\nx", "'pytest x' y", "pytest | grep *",
+        "pytest | grep . -r", "pytest | grep x -fsecret", "pytest | tr a -d", "pytest; cat x", "cat x | pytest",
+        "pytest | cat x", "pytest | head x", "pytest | sh", "pytest | grep x y", "pytest | tail -f x", "pytest > x",
+        "pytest $(x)", "pytest & x", "pytest\nx", "'pytest x' y", "pytest | grep *",
     ):  # fmt: skip
         assert not covers("pytest *", command), command
 

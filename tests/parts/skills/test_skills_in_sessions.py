@@ -245,7 +245,7 @@ def test_a_new_skill_is_valid_and_used_at_once(place: CompactRoom) -> None:
     assert violations(folder) == []
     place.turn(agent, "hello")
     assert "- egret-tables: Cleans tables: dates, units; use it before any join" in system(place.bodies[-1])
-    with pytest.raises(UsageError, match="there already"):
+    with pytest.raises(UsageError, match="already exists"):
         run_skills(agent, "new egret-tables")
     assert "there is a skill egret-tables in" in run_skills(agent, "new --user egret-tables")
     run_skills(agent, "new --user mine")

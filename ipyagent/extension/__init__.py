@@ -114,10 +114,8 @@ _AHEAD = (
     "ipyagent.extension.work_cells", "ipyagent.parts.memory.browsing", "ipyagent.ui.panel:panel_class",
     "ipyagent.kernel.previews:families", "ipyagent.loop.context_engine:known_layers",
     "ipyagent.model.client:certificates", "ipyagent.assembly.system_prompt:render_own",
-    "cairosvg",
 )  # fmt: skip
-"""What the first request needs, the longest first: modules, and functions of them whose value is kept there.
-cairosvg, where it is installed, looks for its library with gcc and ld: not within a run, which is asked about them."""
+"""What the first request needs, the longest first: modules, and functions of them whose value is kept there."""
 _TURN = 1.0
 """Seconds that each of them lets a cell of the user's go first."""
 

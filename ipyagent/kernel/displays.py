@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from ipyagent.journal.protocols import CellOutput, Image
+from ipyagent.kernel.audit import unwatched
 from ipyagent.kernel.output import OutputLog, cap, clean
 from ipyagent.kernel.rendering import is_bare, says_shown, text_of, widget_text
 
@@ -81,7 +82,9 @@ def rasterized(value: Any, svg: str) -> Image | None:
             out = io.BytesIO()
             value.savefig(out, format="png", bbox_inches="tight")
             return fit_picture("image/png", out.getvalue())
-        return fit_picture("image/png", import_module("cairosvg").svg2png(bytestring=svg.encode()))
+        with unwatched():  # it looks for its library with gcc and ld, and that is no action of the agent's code
+            drawn = import_module("cairosvg").svg2png(bytestring=svg.encode())
+        return fit_picture("image/png", drawn)
     except Exception:  # noqa: BLE001 - foreign code that draws: the picture's texts are told
         return None
 

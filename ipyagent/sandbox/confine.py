@@ -22,7 +22,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -303,10 +303,37 @@ def _drop_powers(libc: Libc) -> None:
 # Made on the command's behalf where it may write.
 
 _RECEIVE, _SEND, _VALID = 0xC0502100, 0xC0182101, 0x40082102
+_CONTINUE = 1
 _OWN_ATTRIBUTES = (b"user.", b"system.posix_acl_")
 """Of extended attributes those that give no powers."""
 _AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH = -100, 0x100, 0x1000
 _MOST_VALUE = 65_536
+
+
+def serve_one(listener: int, answer: Callable[[int, int, int, Sequence[int]], int]) -> None:
+    """Receive a call that waits, if one still does, and send what `answer` makes of the call's number, its identity,
+    the process and the arguments: an error, 0 where it is done, -1 where the kernel goes on with it."""
+    if sys.platform != "linux":
+        raise OSError(errno.ENOSYS, "this is Linux's")
+    import fcntl
+
+    request = bytearray(80)
+    try:
+        fcntl.ioctl(listener, _RECEIVE, request)
+    except OSError:
+        return  # the process was ended meanwhile
+    identity, process, _, call = struct.unpack_from("=QIIi", request)
+    try:
+        problem = answer(call, identity, process, struct.unpack_from("=6Q", request, 32))
+    except OSError as failure:
+        problem = failure.errno or errno.EPERM
+    except (ValueError, ArithmeticError, LookupError, struct.error):
+        problem = errno.EINVAL
+    sent = (identity, 0, 0, _CONTINUE) if problem < 0 else (identity, 0, -problem, 0)
+    try:
+        fcntl.ioctl(listener, _SEND, struct.pack("=QqiI", *sent))
+    except OSError:
+        return
 
 
 class Supervisor:
@@ -321,29 +348,9 @@ class Supervisor:
 
     def serve(self) -> None:
         """One call, if there still is one."""
-        if sys.platform != "linux":
-            raise OSError(errno.ENOSYS, "this is Linux's")
-        import fcntl
+        serve_one(self._listener, lambda call, *waiting: self.answer(self._numbers[call], *waiting))
 
-        request = bytearray(80)
-        try:
-            fcntl.ioctl(self._listener, _RECEIVE, request)
-        except OSError:
-            return  # the process was ended meanwhile
-        identity, process, _, call = struct.unpack_from("=QIIi", request)
-        arguments = struct.unpack_from("=6Q", request, 32)
-        try:
-            problem = self.answer(identity, process, self._numbers[call], arguments)
-        except OSError as failure:
-            problem = failure.errno or errno.EPERM
-        except (ValueError, ArithmeticError, LookupError, struct.error):
-            problem = errno.EINVAL
-        try:
-            fcntl.ioctl(self._listener, _SEND, struct.pack("=QqiI", identity, 0, -problem, 0))
-        except OSError:
-            return
-
-    def answer(self, identity: int, process: int, name: str, given: Sequence[int]) -> int:
+    def answer(self, name: str, identity: int, process: int, given: Sequence[int]) -> int:
         """The error, 0 for none."""
         if sys.platform != "linux":
             raise OSError(errno.ENOSYS, "this is Linux's")

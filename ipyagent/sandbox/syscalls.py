@@ -62,9 +62,7 @@ _FAMILIES = (2, 10, 16)
 """AF_INET, AF_INET6, AF_NETLINK; sockets of other kinds are refused before."""
 _LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
-_CONTINUE = 1
 _NO_NEW_PRIVILEGES = 38
-_RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _AT_FDCWD, _AT_SYMLINK_FOLLOW, _AT_EMPTY_PATH = -100, 0x400, 0x1000
 _MOST_LINKS = 40
 """As in the kernel."""
@@ -238,30 +236,9 @@ class _Watching:
 
     def serve(self) -> None:
         """One call, if there still is one."""
-        if sys.platform != "linux":
-            raise OSError(errno.ENOSYS, "this is Linux's")
-        import fcntl
+        confine.serve_one(self._listener, lambda call, *waiting: self._answer(self._names[call], *waiting))
 
-        request = bytearray(80)
-        try:
-            fcntl.ioctl(self._listener, _RECEIVE, request)
-        except OSError:
-            return  # the process was ended meanwhile
-        identity, process, _, call = struct.unpack_from("=QIIi", request)
-        arguments = struct.unpack_from("=6Q", request, 32)
-        try:
-            problem = self._answer(identity, process, self._names[call], arguments)
-        except OSError as failure:
-            problem = failure.errno or errno.EPERM
-        except (ValueError, ArithmeticError, LookupError, struct.error):
-            problem = errno.EINVAL
-        answer = (identity, 0, 0, _CONTINUE) if problem < 0 else (identity, 0, -problem, 0)
-        try:
-            fcntl.ioctl(self._listener, _SEND, struct.pack("=QqiI", *answer))
-        except OSError:
-            return
-
-    def _answer(self, identity: int, process: int, name: str, given: Sequence[int]) -> int:
+    def _answer(self, name: str, identity: int, process: int, given: Sequence[int]) -> int:
         """The error; 0: it was done on the command's behalf; -1: the kernel goes on with it."""
         caller = _Caller(process)
         if self._outer and caller.sets_up(self._outer):
@@ -278,7 +255,7 @@ class _Watching:
         if not all(self._watch(attempt) for attempt in attempts) or any(self._refuses(attempt) for attempt in attempts):
             return errno.EACCES
         if name in ATTRIBUTES and self._inner:
-            return self._supervisor.answer(identity, process, name, given)
+            return self._supervisor.answer(name, identity, process, given)
         return -1
 
     def _refuses(self, attempt: Attempt) -> bool:
@@ -344,8 +321,8 @@ class _Watching:
                 return [file("mode", caller.opened(first[0]) if at and not path else path, there=True)]
 
     def _around(self, path: str) -> str:
-        """The folder that it lies in, of those where the command may write; "" for none."""
-        return next((folder for folder in self._folders if confine.under(path, [folder])), "")
+        """The innermost folder that it lies in, of those where the command may write; "" for none."""
+        return max((folder for folder in self._folders if confine.under(path, [folder])), key=len, default="")
 
     def _opens(self, caller: _Caller, path: str, flags: int) -> Attempt | None:
         there = caller.there(path)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -546,3 +549,43 @@ def test_lines_again_and_again_are_told_once_and_counted_in_linear_time() -> Non
         folded(in_cells(hard))
         took.append(time.perf_counter() - began)
     assert took[1] < 3.5 * took[0] + 0.05
+
+
+def test_a_program_that_drawing_a_picture_needs_is_no_action_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cairosvg looks for its library with gcc and ld when it is imported."""
+    from types import ModuleType
+
+    import PIL.Image
+
+    from ipyagent.kernel.audit import watching
+    from ipyagent.kernel.displays import rasterized
+
+    def svg2png(bytestring: bytes) -> bytes:
+        subprocess.run([sys.executable, "-c", ""], check=True)
+        made = io.BytesIO()
+        PIL.Image.new("RGB", (4, 4)).save(made, "PNG")
+        return made.getvalue()
+
+    started: list[str] = []
+
+    class Watch:
+        def __init__(self) -> None:
+            self.opened: set[Any] = set()
+            self.behind = self
+
+        def starts(self, command: str, program: str) -> None:
+            started.append(command)
+
+        def failed(self, problem: Exception) -> None:
+            raise problem
+
+    drawer: Any = ModuleType("cairosvg")
+    drawer.svg2png = svg2png
+    monkeypatch.setitem(sys.modules, "cairosvg", drawer)
+    watch: Any = Watch()
+    with watching(watch):
+        drawn = rasterized(None, "<svg/>")
+        assert started == []
+        svg2png(b"")
+    assert drawn is not None
+    assert len(started) == 1, "the code's own"

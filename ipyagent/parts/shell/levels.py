@@ -169,7 +169,7 @@ class Confined:
         self._changed: dict[str, None] = {}
         self._networks: list[float] = []
         self._made: set[str] = set()
-        self.sessions: list[int] = []
+        self.sessions: dict[int, None] = {}
         """Sessions of processes that it began."""
         self._leave = ExitStack()
         self._loop = asyncio.get_running_loop()
@@ -211,7 +211,7 @@ class Confined:
 
     def _seen(self, attempt: Attempt) -> bool:
         if attempt.what == "session":
-            self.sessions.append(int(attempt.path))
+            self.sessions[int(attempt.path)] = None
             return True
         if self._own is not None and Path(attempt.path).is_relative_to(self._own):
             return True

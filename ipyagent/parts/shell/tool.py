@@ -16,6 +16,7 @@ import subprocess
 import threading
 import time
 from collections import deque
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ async def _followed_to_end(
     finally:
         os.close(writer)
     capture = PipeCapture(reader, workspace.limit("tool_output_chars"), workspace.limit("live_output_chars"))
-    sessions: list[int] = [] if confined is None else confined.sessions
+    sessions: Collection[int] = () if confined is None else confined.sessions
     finished = False
     try:
         finished = await _followed(process, capture, seconds, workspace, confined)

@@ -71,6 +71,8 @@ _UNSEEN: Any = object()
 """Stands for a watch while our own code works within."""
 _watch: ContextVar[Any] = ContextVar("ipyagent_watch", default=None)
 """The watch of the code that runs in this context: in the run itself, and in the tasks that it makes."""
+_opened: ContextVar[set[Any] | None] = ContextVar("ipyagent_opened", default=None)
+"""Its `opened`; None while our own code works within."""
 _running: list[tuple[Watch, frozenset[threading.Thread]]] = []
 """Runs under way, the innermost last, each with the threads that were there before it."""
 _left: weakref.WeakKeyDictionary[threading.Thread, Watch] = weakref.WeakKeyDictionary()
@@ -80,21 +82,24 @@ _tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 _on = False
 """Whether anything is to be looked at."""
 _installed = False
+_before_process: Callable[[str, Any], None] | None = None
+"""Who is told of every process that is about to be started, whoever starts it."""
 
 
 @contextlib.contextmanager
 def watching(watch: Watch) -> Iterator[None]:
     """What runs within, on this thread, in threads that it starts and in tasks that it makes, is told to `watch`; the
     threads and tasks that it leaves also afterwards."""
-    _install()
+    install()
     run, tasks = (watch, frozenset(threading.enumerate())), _pending()
     _running.append(run)
     _turn()
-    token = _watch.set(watch)
+    token, reads = _watch.set(watch), _opened.set(watch.opened)
     try:
         yield
     finally:
         _watch.reset(token)
+        _opened.reset(reads)
         _running.remove(run)
         if left := [thread for thread in threading.enumerate() if _is_new(thread, run[1]) and thread not in _left]:
             _left.update(dict.fromkeys(left, watch.behind))
@@ -120,11 +125,12 @@ def _turn() -> None:
 @contextlib.contextmanager
 def unwatched() -> Iterator[None]:
     """What our own code does within is nobody's action."""
-    token = _watch.set(_UNSEEN)
+    token, reads = _watch.set(_UNSEEN), _opened.set(None)
     try:
         yield
     finally:
         _watch.reset(token)
+        _opened.reset(reads)
 
 
 def _is_new(thread: threading.Thread | None, before: frozenset[threading.Thread]) -> bool:
@@ -145,8 +151,14 @@ def _of_thread() -> Watch | None:
     return _left.get(thread) if thread is not None else None
 
 
-def _install() -> None:
-    global _installed
+def install(before_process: Callable[[str, Any], None] | None = None) -> None:
+    """Have the events of this process looked at from now on, by one hook: each costs every event of the process.
+
+    `before_process(event, frame)` is called on the thread that starts a process, before it is there and once no watch
+    has refused it; `frame` is that of `Popen`, None for other ways.
+    """
+    global _before_process, _installed
+    _before_process = before_process or _before_process
     if not _installed:
         _installed = True
         sys.addaudithook(_audit)
@@ -155,34 +167,34 @@ def _install() -> None:
 def _audit(event: str, args: tuple[Any, ...]) -> None:
     # Every event of the process comes here, also of the user's own cells. Reads are the most frequent: the shortest
     # way is theirs, and `==` comes before `in`, which computes the hash of a text that is new each time.
-    if not _on:
-        return
-    if event == "open" and (watch := _watch.get()) is not None:
+    if event == "open":
         try:
-            path, _, flags = args
-            if type(path) is str and not flags & _WRITING:
-                if watch is not _UNSEEN and len(opened := watch.opened) < MOST_READ:
-                    opened.add(path)
+            if (opened := _opened.get()) is None:
+                if not _on:
+                    return
+            elif not args[2] & _WRITING:
+                if len(opened) < MOST_READ:
+                    opened.add(args[0])
                 return
-        except (TypeError, ValueError):
+        except (TypeError, IndexError):
             pass  # no file object's own event
-    if event in _TOLD:
+    if _on and event in _TOLD:
         _look(event, args)
+    if event in _STARTS and _before_process is not None:
+        _before_process(event, sys._getframe(1) if event == "subprocess.Popen" else None)
 
 
 def _look(event: str, args: tuple[Any, ...]) -> None:
     watch = _watch.get() or _of_thread()
     if watch is None or watch is _UNSEEN:
         return
-    token = _watch.set(_UNSEEN)
     try:
-        _TOLD[event](watch, *args)
+        with unwatched():
+            _TOLD[event](watch, *args)
     except Refused as refused:
         raise PermissionError(str(refused)) from None
     except Exception as problem:  # noqa: BLE001 - a fault of ours is not the code's
         watch.failed(problem)
-    finally:
-        _watch.reset(token)
 
 
 # ------------------------------------------------------------------ files
@@ -353,3 +365,5 @@ _TOLD: dict[str, Callable[..., None]] = {
     "os.system": _system, "os.exec": _exec, "os.posix_spawn": _exec, "os.spawn": _spawn, "os.startfile": _pty,
     "pty.spawn": _pty, "os.kill": _kill, "os.killpg": _killpg,
 }  # fmt: skip
+_STARTS = frozenset(("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.spawn"))
+"""Events of a new process."""

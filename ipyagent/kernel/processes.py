@@ -14,6 +14,8 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ipyagent.kernel import audit
+
 if TYPE_CHECKING:
     import psutil
 
@@ -33,8 +35,6 @@ _PR_SET_CHILD_SUBREAPER = 36
 """From Linux's <sys/prctl.h>."""
 _FORKED = struct.Struct("=ii")
 """A forked child's report: its number and its parent's. Short enough for a pipe to take it whole."""
-_SPAWNS = frozenset(("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.spawn"))
-"""Audit events (PEP 578) of a new process, raised on the thread that starts it, before it is there."""
 
 
 def without_keys(environ: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -371,18 +371,17 @@ _installed = False
 
 
 def _install() -> None:
-    """See to it, once a process, that new processes are noticed: an audit hook cannot be taken out again."""
+    """See to it, once a process, that new processes are noticed."""
     global _installed
     if _installed:
         return
     _installed = True
 
-    def audit(event: str, args: tuple[Any, ...]) -> None:
-        if event in _SPAWNS:
-            for run in _running[-1:]:  # it may end on its thread meanwhile
-                run.spawning(event, sys._getframe(1) if event == "subprocess.Popen" else None)
+    def starts(event: str, frame: Any) -> None:
+        for run in _running[-1:]:  # it may end on its thread meanwhile
+            run.spawning(event, frame)
 
-    sys.addaudithook(audit)
+    audit.install(starts)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: _running[-1].forked() if _running else None)
 

@@ -1,7 +1,7 @@
-"""What watching costs code that reads: by agent code, by the user's own cells once agent code has run, and with a hook of
-Python's own that does nothing; small reads of an open file, which raise no event, and small files that are opened each
-time, as one writes it and with what is mostly done to their content. A hook cannot be taken out, so each turn is a fork of this process, which
-reads without a hook and then with it; the median of all turns counts."""
+"""What watching costs code that reads: agent code, the user's own cells once agent code has run, and anybody with a hook
+of Python's own that does nothing. Reads of an open file raise no event; a file that is opened each time raises one. A
+hook cannot be taken out, so each turn is a fork of this process, which reads without a hook and then with it; the median
+of all turns counts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Every command that was judged by words before there was a sandbox, run in it: nothing of the project or beside it
-changes, and what was known to read gives what it gives outside without a question. Where the judgement is another one
-now docs/permissions.md says."""
+changes, and what was known to read gives what it gives outside without a question. `python -m tests.sandbox judged`
+lists where the judgement is another one now."""
 
 from __future__ import annotations
 
@@ -49,10 +49,13 @@ class Place:
             found[str(path)] = (state.st_mode, state.st_mtime_ns, state.st_uid, state.st_nlink, content)
         return found
 
-    def run(self, command: str) -> ToolOutput | None:
+    def tried(self, command: str) -> ToolOutput | None:
         if not command.strip() or "\x00" in command:
             return None
-        done = asyncio.run(shell.run({"command": command, "timeout": MOST}, self.workspace))
+        return asyncio.run(shell.run({"command": command, "timeout": MOST}, self.workspace))
+
+    def run(self, command: str) -> ToolOutput | None:
+        done = self.tried(command)
         assert self.state() == self.before, command
         return done
 

@@ -1,7 +1,7 @@
-"""What watching costs code that reads: agent code, the user's own cells once agent code has run, and anybody with a hook
-of Python's own that does nothing. Reads of an open file raise no event; a file that is opened each time raises one. A
-hook cannot be taken out, so each turn is a fork of this process, which reads without a hook and then with it; the median
-of all turns counts."""
+"""What watching costs code that reads: agent code, the user's own cells once agent code has run, and anybody with a
+hook of Python's own that does nothing. Reads of an open file raise no event; a file that is opened each time raises
+one. A hook cannot be taken out, so each turn is a fork of this process, which reads without a hook and then with it;
+the median of all turns counts."""
 
 from __future__ import annotations
 

@@ -44,9 +44,12 @@ class PartHost:
 
 
 class Room:
-    """`kernel` is made on first use, in `folder`; `restart` gives a new one in the same place."""
+    """`kernel` is made on first use, in `folder`; `restart` gives a new one in the same place. `fresh`: nothing is
+    imported in it yet."""
 
-    def __init__(self, place: Path, server: PracticeServer | None, environ: dict[str, str]) -> None:
+    def __init__(
+        self, place: Path, server: PracticeServer | None, environ: dict[str, str], *, fresh: bool = False
+    ) -> None:
         self.folder, self.home, self.server = place / "project", place / "home", server
         self.folder.mkdir(parents=True, exist_ok=True)
         self.environ = {
@@ -62,6 +65,7 @@ class Room:
         }
         Path(self.environ["HOME"]).mkdir(exist_ok=True)
         self._kernel: Kernel | None = None
+        self._fresh = fresh
 
     @property
     def kernel(self) -> Kernel:
@@ -76,7 +80,7 @@ class Room:
                 patch.delenv(f"ANTHROPIC_{name}", raising=False)
             for name, value in self.environ.items():
                 patch.setenv(name, value)
-            return Kernel(cwd=self.folder)
+            return Kernel(cwd=self.folder, fresh=self._fresh)
 
     def restart(self) -> Kernel:
         self.close()
@@ -131,9 +135,9 @@ class Room:
 
 
 @contextmanager
-def room(place: Path, *, server: PracticeServer | None = None, **environ: str) -> Iterator[Room]:
+def room(place: Path, *, server: PracticeServer | None = None, fresh: bool = False, **environ: str) -> Iterator[Room]:
     """A room in `place`; its kernel ends with it. Without a server the practice model answers."""
-    made = Room(place, server, environ)
+    made = Room(place, server, environ, fresh=fresh)
     try:
         yield made
     finally:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forked import ForkedProvisioner
 from jupyter_client.manager import KernelManager
 
 HERE = Path(__file__).parent
@@ -40,10 +41,12 @@ class Cell:
 
 
 class Kernel:
-    def __init__(self, path: str = "", cwd: Path | None = None) -> None:
+    """A real kernel. `path`: where another ipykernel is. `fresh`: nothing is imported yet, which takes longer."""
+
+    def __init__(self, path: str = "", cwd: Path | None = None, *, fresh: bool = False) -> None:
         for left in (2, 1, 0):
             try:
-                self._start(path, cwd)
+                self._start(path, cwd, fresh or bool(path) or sys.platform != "linux")
                 break
             except (ValueError, RuntimeError):  # two kernels of two test processes were given one port
                 self.close()
@@ -53,13 +56,16 @@ class Kernel:
         self.comm = ""
         self.dead = False
 
-    def _start(self, path: str, cwd: Path | None) -> None:
-        self.manager = KernelManager(kernel_name="python3")
+    def _start(self, path: str, cwd: Path | None, fresh: bool) -> None:
+        self.manager: Any = KernelManager(kernel_name="python3")
         # the very interpreter of the tests, whatever kernel specs there are
         self.manager.kernel_spec.argv[0] = sys.executable
         folders = [part for part in (path, str(ROOT), str(HERE)) if part]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
         env.pop("PYTEST_CURRENT_TEST", None)
+        if not fresh:
+            given = {"kernel_id": self.manager.kernel_id, "kernel_spec": self.manager.kernel_spec}
+            self.manager.provisioner = ForkedProvisioner(**given, parent=self.manager)
         self.manager.start_kernel(env=env, cwd=str(cwd or HERE))
         self.client = self.manager.client()
         self.client.start_channels()

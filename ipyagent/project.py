@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -66,6 +66,8 @@ def home_variable(environ: Mapping[str, str] = os.environ) -> str:
 
 def _may_write(folder: Path) -> bool:
     """Whether this user may make something in a folder, or make the folder."""
+    if os.access(folder, os.W_OK | os.X_OK):
+        return True
     there = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), folder)
     return not there.is_dir() or os.access(there, os.W_OK | os.X_OK)  # a file in its place is another fault
 
@@ -118,9 +120,14 @@ def find_root(folder: Path, notebook: Path | None = None) -> Path:
 
 def is_shared(folder: Path) -> bool:
     """Whether unrelated work meets there: a root, a home directory, a temporary folder."""
-    shared = [Path(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm", "/home", "/Users")]
-    shared += [home for home in (_home(), _account_home()) if home is not None]
-    return folder == Path(folder.anchor) or folder in {place.resolve() for place in shared}
+    return folder == Path(folder.anchor) or folder in _shared(tempfile.gettempdir(), _home())
+
+
+@lru_cache(maxsize=8)
+def _shared(temporary: str, home: Path | None) -> frozenset[Path]:
+    shared = [Path(place) for place in (temporary, "/tmp", "/var/tmp", "/dev/shm", "/home", "/Users")]
+    shared += [place for place in (home, _account_home()) if place is not None]
+    return frozenset(place.resolve() for place in shared)
 
 
 def _git_root(folder: Path) -> Path | None:
@@ -187,8 +194,11 @@ class Project:
     def state(self) -> Path:
         """Where sessions, memories and caches are kept: `folder`; for a project that may not be written, or might not
         be when its first session began, a folder of the user's own."""
-        own = self.user / PROJECTS / f"{self.root.name}-{sha256(os.fsencode(self.root)).hexdigest()[:12]}"
-        return own if own.is_dir() or not self.writable else self.folder
+        return self._own if self._own.is_dir() or not self.writable else self.folder
+
+    @cached_property
+    def _own(self) -> Path:
+        return self.user / PROJECTS / f"{self.root.name}-{sha256(os.fsencode(self.root)).hexdigest()[:12]}"
 
     @property
     def elsewhere(self) -> bool:
@@ -390,10 +400,7 @@ class Project:
 
     @property
     def _trust_entry(self) -> dict[str, Any]:
-        if "entry" in self._unkept:
-            entry = self._unkept["entry"]
-        else:
-            entry = _read_object(self.user / TRUST).get(str(self.root))
+        entry = self._unkept["entry"] if "entry" in self._unkept else _read_kept(self.user / TRUST).get(str(self.root))
         return entry if isinstance(entry, dict) else {}
 
     def arrived(self, paths: Iterable[Path], held: Collection[Path] = ()) -> dict[Path, str]:
@@ -561,6 +568,20 @@ def _read_object(path: Path) -> dict[str, object]:
     except (OSError, ValueError, RecursionError):  # the last: nested without end
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _read_kept(path: Path) -> Mapping[str, object]:
+    """The same of a file that is asked for many times a turn and hardly ever written: read again when it changed."""
+    try:
+        now = path.stat()
+    except OSError:
+        return {}
+    return _read_at(path, (now.st_ino, now.st_mtime_ns, now.st_size))
+
+
+@lru_cache(maxsize=4)
+def _read_at(path: Path, _changed: tuple[int, int, int]) -> Mapping[str, object]:
+    return _read_object(path)
 
 
 Changes: TypeAlias = Mapping[str, object]

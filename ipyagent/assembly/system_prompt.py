@@ -8,6 +8,7 @@ Whatever files hold, they take their share of the window at most: a session neve
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +46,7 @@ def render(
     """The same tools and the same `extra` blocks give the same bytes, whatever the day or the machine; `redact` takes
     out the secrets that files, servers and the user's tools have in their words. With `all_listed` deferred tools
     stand in it too; `server` are tools that the provider runs, as they are declared."""
-    text = files("ipyagent.assembly").joinpath("system.md").read_text(encoding="utf-8").strip()
-    system: tuple[Block, ...] = ({"type": "text", "text": text}, *without_secrets(extra, redact))
+    system: tuple[Block, ...] = ({"type": "text", "text": _own_text()}, *without_secrets(extra, redact))
     described: tuple[Block, ...] = tuple(
         {"name": tool.name, "description": redact(tool.description), "input_schema": schema_of(tool, redact)}
         for tool in tools.values()
@@ -59,6 +59,11 @@ def render(
     )
 
 
+@cache
+def _own_text() -> str:
+    return files("ipyagent.assembly").joinpath("system.md").read_text(encoding="utf-8").strip()
+
+
 def render_own() -> SystemPromptFrozen:
     """The same for our own tools alone; their descriptions and schemas are kept from then on."""
     return render(builtin_tools())
@@ -66,7 +71,7 @@ def render_own() -> SystemPromptFrozen:
 
 def schema_of(tool: Tool, redact: Redactor) -> dict[str, Any]:
     """What a tool takes, as the model reads it."""
-    schema: dict[str, Any] = values_without(tool.input_schema, redact)
+    schema: dict[str, Any] = values_without(tool.input_schema, redact) if redact.on else tool.input_schema
     return schema
 
 

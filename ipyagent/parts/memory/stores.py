@@ -185,10 +185,11 @@ class MemoryStores:
 
     def any_store(self, scope: str) -> MemoryStore:
         """The same, also while memory is off: for what the user asks for."""
-        if scope == "project" and (self.settings.trust_all or self.project.trusted):
+        trusted = scope == "user" or self.settings.trust_all or self.project.trusted
+        if scope == "project" and trusted:
             self.project.take_along()
         folder = memory_folder(scope, self.project, self.settings, folder=self.folder)
-        if scope == "project" and self._foreign(folder):
+        if not trusted and self.project.folder.exists() and folder.is_relative_to(self.project.root.resolve()):
             why = self.project.home_line()
             told = UNKNOWN.format(root=self.project.root, why=why) if why else UNTRUSTED.format(root=self.project.root)
             raise MemoryRefused(told, reason="trust")
@@ -196,13 +197,6 @@ class MemoryStores:
         if key not in self._made:
             self._made[key] = store_in(folder, scope, self.project)
         return self._made[key]
-
-    def _foreign(self, folder: Path) -> bool:
-        """Whether a folder came with the project and nobody has said that it is to be trusted."""
-        project = self.project
-        if self.settings.trust_all or not folder.is_relative_to(project.root.resolve()):
-            return False
-        return project.folder.exists() and not project.trusted
 
     def arrivals(self) -> list[str]:
         """Lines for the user on memories that came into the trusted project, or changed there, by other hands than

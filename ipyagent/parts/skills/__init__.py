@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -281,11 +281,15 @@ OFF = "skills are off (the setting `skills`)"
 
 
 def tool_for(names: Iterable[str]) -> FunctionTool:
-    """The tool with these names in its schema."""
+    """The tool with these names in its schema; for the same names the same one, whose model is built once."""
+    return _tool_for(tuple(sorted(names)))
+
+
+@lru_cache(maxsize=16)
+def _tool_for(known: tuple[str, ...]) -> FunctionTool:
     from pydantic import Field
 
-    known = sorted(names)
-    extra: dict[str, Any] = {"enum": known} if 0 < len(known) <= MOST_NAMES else {}
+    extra: dict[str, Any] = {"enum": list(known)} if 0 < len(known) <= MOST_NAMES else {}
 
     async def load_skill(name: Any, *, workspace: Workspace) -> ToolOutput:
         """Load a skill of <skills>. Files and scripts that it points to are read and run in its folder."""

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,11 +75,17 @@ Args:
 
 
 def tool_for(kinds: Mapping[str, str]) -> FunctionTool:
-    """The tool for these types: a sentence on each by name, the usual one first."""
+    """The tool for these types: a sentence on each by name, the usual one first; for the same types the same one."""
+    return _tool_for(tuple(kinds.items()))
+
+
+@lru_cache(maxsize=16)
+def _tool_for(kinds: tuple[tuple[str, str], ...]) -> FunctionTool:
     from pydantic import Field
 
-    usual = next(iter(kinds), "general")
-    about = "\n".join(f"- {name}: {said}" for name, said in kinds.items())
+    names: list[Any] = [name for name, _ in kinds]
+    usual = names[0] if names else "general"
+    about = "\n".join(f"- {name}: {said}" for name, said in kinds)
 
     async def agent(
         task: str,
@@ -97,7 +103,7 @@ def tool_for(kinds: Mapping[str, str]) -> FunctionTool:
         return await access.start(order, workspace, str(getattr(workspace, "call", "")))
 
     agent.__doc__ = _ABOUT.format(kinds=about)
-    agent.__annotations__["type"] = Annotated[str, Field(json_schema_extra={"enum": list(kinds)})]
+    agent.__annotations__["type"] = Annotated[str, Field(json_schema_extra={"enum": names})]
     return tool(name=NAME, permission="none", writes=False, parallel=True, deferred=SEEN)(agent)
 
 

@@ -461,17 +461,16 @@ class IPyAgent(Configurable):
         return ""
 
 
+_SETTINGS = IPyAgent.class_traits(config=True)
 RENAMED: Mapping[str, str] = {
-    name: trait.metadata["renamed"]
-    for name, trait in IPyAgent.class_traits(config=True).items()
-    if "renamed" in trait.metadata
+    name: trait.metadata["renamed"] for name, trait in _SETTINGS.items() if "renamed" in trait.metadata
 }
 """New names by the old ones that settings had in the release before."""
 
 
 def setting_names(*, old: bool = False) -> list[str]:
     """The names of all settings; with `old` also those that have been renamed."""
-    return [name for name in IPyAgent.class_trait_names(config=True) if old or name not in RENAMED]
+    return [name for name in _SETTINGS if old or name not in RENAMED]
 
 
 def _renamed(name: str) -> str:

@@ -13,8 +13,9 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -39,15 +40,23 @@ class PathRef(NamedTuple):
 
 def base_of(path: Path) -> Path | None:
     """The `.ipyagent` that a path lies under; None elsewhere and in the user's own folder."""
-    for at, part in enumerate(path.parts[:-1], 1):
-        if part == FOLDER and not _is_users(base := Path(*path.parts[:at])):
+    parts = path.parts
+    for at in [at for at, part in enumerate(parts[:-1], 1) if part == FOLDER]:
+        if not _is_users(base := Path(*parts[:at])):
             return base
     return None
 
 
 def _is_users(folder: Path) -> bool:
-    given = os.environ.get("IPYAGENT_HOME")
-    return folder == (Path(given).expanduser().absolute() if given else Path(os.path.expanduser("~")) / FOLDER)
+    given = os.environ.get("IPYAGENT_HOME", "")
+    here = os.getcwd() if given and not os.path.isabs(given) else ""
+    return folder == _users_folder(given, os.path.expanduser("~"), here)
+
+
+@lru_cache(maxsize=8)
+def _users_folder(given: str, home: str, here: str) -> Path:
+    """The user's own folder in an environment that says this; a relative one depends on `here`."""
+    return Path(given).expanduser().absolute() if given else Path(home) / FOLDER
 
 
 @contextmanager
@@ -62,9 +71,18 @@ def spot(
             path.parent.mkdir(parents=True, exist_ok=True)
         yield PathRef(str(path), None)
         return
-    *folders, leaf = path.relative_to(base).parts
-    if ".." in (*folders, leaf):
-        raise OSError(errno.EINVAL, "leads out of its folder", str(path))
+    with spot_below(base, path.relative_to(base).parts, make=make, mode=mode, relative=relative) as found:
+        yield found
+
+
+@contextmanager
+def spot_below(
+    base: Path, parts: Sequence[str], *, make: bool = False, mode: int = PRIVATE, relative: bool = RELATIVE
+) -> Iterator[PathRef]:
+    """The same of a file of which the parts of its path from `base` on are known."""
+    *folders, leaf = parts
+    if ".." in parts:
+        raise OSError(errno.EINVAL, "leads out of its folder", str(base.joinpath(*parts)))
     if make:
         make_private(base)
     if not relative:

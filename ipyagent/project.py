@@ -80,6 +80,7 @@ def _home() -> Path | None:
         return None
 
 
+@lru_cache(maxsize=1)
 def _account_home() -> Path | None:
     """The home directory that the system knows of this user, whatever HOME says; None where it knows none."""
     if sys.platform != "win32":
@@ -185,7 +186,7 @@ class Project:
     _unkept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """What this process was told and could not note: the entry of trust, and why."""
 
-    @property
+    @cached_property
     def folder(self) -> Path:
         """What the project itself brings."""
         return self.root / FOLDER

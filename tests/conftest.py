@@ -26,6 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ[name]
     os.environ["IPYAGENT_HOME"] = tempfile.mkdtemp(prefix="ipyagent-tests-")
     config.add_cleanup(lambda: _removed(os.environ["IPYAGENT_HOME"]))
+    # what a power cut would take is not tested, and a busy disk takes 10 ms for each of the thousands of small files
+    os.fsync = lambda _: None  # type: ignore[assignment]
     # hundreds of kernels and every worker find what the first one has compiled, whatever the environment says
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False

@@ -61,10 +61,6 @@ T = TypeVar("T")
 Check: TypeAlias = Callable[[Sequence[str], Sequence[str]], Awaitable[str | None]]
 """What sentences (the second) add to words of the user's (the first), "" for nothing; None when nobody answers."""
 Question: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
-_SETTLED: ContextVar[dict[Question, str | None] | None] = ContextVar("ipyagent_memory_settled", default=None)
-"""What is known already of what work beside the loop needs to have checked; None where nothing can be."""
-_LATER: ContextVar[list[Callable[[], object]] | None] = ContextVar("ipyagent_memory_later", default=None)
-"""What work beside the loop leaves for the loop to do when it has ended."""
 
 
 class SavedMemory(NamedTuple):
@@ -78,6 +74,18 @@ class SavedMemory(NamedTuple):
 
 class Unsettled(Exception):
     """Words cannot tell whether sentences say no more than the user did; its argument is the question."""
+
+
+class _Work(NamedTuple):
+    """A piece of work beside the loop: what is known already of what it needs to have checked (None where nothing can
+    be), what it leaves for the loop to do when it has ended, and the stores that it may use, looked for once."""
+
+    settled: dict[Question, str | None] | None
+    later: list[Callable[[], object]]
+    stores: dict[tuple[MemoryAccess, str], MemoryStore]
+
+
+_WORK: ContextVar[_Work | None] = ContextVar("ipyagent_memory_work", default=None)
 
 
 class Checked(NamedTuple):
@@ -180,12 +188,11 @@ class MemoryAccess:
                 settled[question] = await self.check(*question) if self.check is not None else None
 
     async def _aside(self, work: Callable[[], T], settled: dict[Question, str | None] | None) -> T:
-        stop, later = threading.Event(), list[Callable[[], object]]()
+        stop, now = threading.Event(), _Work(settled, [], {})
 
         def aside() -> T:
             STOP.set(stop)
-            _SETTLED.set(settled)
-            _LATER.set(later)
+            _WORK.set(now)
             return work()
 
         waiting = asyncio.ensure_future(asyncio.to_thread(aside))
@@ -194,11 +201,11 @@ class MemoryAccess:
                 await asyncio.wait((waiting,))
             except asyncio.CancelledError:
                 stop.set()
-        for left in later:
+        for left in now.later:
             left()
         if stop.is_set():
             problem = waiting.exception()
-            unwritten = isinstance(problem, MemoryRefused) and problem.reason == STOPPED and not later
+            unwritten = isinstance(problem, MemoryRefused) and problem.reason == STOPPED and not now.later
             if unwritten:
                 raise asyncio.CancelledError
             task = asyncio.current_task()
@@ -258,7 +265,11 @@ class MemoryAccess:
             if scope not in self._given:
                 raise MemoryRefused(f"{ROOT}/{scope} is not part of this work: use the other folder", reason="place")
             return self._given[scope]
-        return self.memories.any_store(scope) if self.by == "user" else self.memories.store(scope)
+        known = work.stores if (work := _WORK.get()) is not None else {}
+        if (self, scope) not in known:
+            found = self.memories.any_store(scope) if self.by == "user" else self.memories.store(scope)
+            known[self, scope] = found
+        return known[self, scope]
 
     def listed(self, scope: str, folder: str = "") -> list[Memory]:
         """The memories of a scope, newest first; only those in `folder` ("name/") if one is given."""
@@ -411,10 +422,11 @@ class MemoryAccess:
         return name
 
     def _announce(self, scope: str) -> None:
-        if self._given is None and (line := self.memories.first_line(scope)):
-            later = _LATER.get()
-            if later is not None:
-                later.append(lambda: self._notice(line))
+        if self._given is not None or self.store(scope).folder.is_dir():
+            return
+        if line := self.memories.first_line(scope):
+            if (work := _WORK.get()) is not None:
+                work.later.append(lambda: self._notice(line))
             else:
                 self._notice(line)
 
@@ -516,7 +528,7 @@ class MemoryAccess:
         grounds = dict.fromkeys((self._ground, self.heard, memories))
         found = [each.origin(told, words, beside=beside, asides=asides, typed=self.heard.words) for each in grounds]
         origin = min(found, key=lambda origin: worst(origin.source, "said") != "quoted")
-        settled = _SETTLED.get()
+        settled = work.settled if (work := _WORK.get()) is not None else None
         if not quotes or origin.is_sure or settled is None or not (told or asides):
             return origin
         read = [each.whole or each.words for each in quotes]  # a part of a sentence may say less, or the contrary
@@ -531,7 +543,8 @@ class MemoryAccess:
     ) -> str:
         """What the model is told of a memory that is not the user's word, and how it becomes that: `again` has it
         checked once more."""
-        settled = (_SETTLED.get() or {}).values()
+        work = _WORK.get()
+        settled = (work.settled or {}).values() if work is not None else ()
         unread = None in settled
         if source == "quoted" and sentence and not unread:
             shown = cut(sentence, 100)
@@ -591,9 +604,8 @@ class MemoryAccess:
         event = MemorySaved(path=written.memory.path, change=change, by=self.by, old=old, revision=written.revision)
         if change == "unchanged":
             return SavedMemory(event, written.memory, remark)
-        later = _LATER.get()
-        if later is not None:
-            later.append(lambda: self._record(event))
+        if (work := _WORK.get()) is not None:
+            work.later.append(lambda: self._record(event))
             return SavedMemory(event, written.memory, remark)
         made = self._record(event)
         return SavedMemory(made if isinstance(made, MemorySaved) else event, written.memory, remark)

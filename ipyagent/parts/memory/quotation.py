@@ -35,6 +35,7 @@ MOST_BESIDE = 2_000
 """Characters of a message of which the sentences beside a quotation tell what it is about."""
 
 _TOKEN = re.compile(rf"{RUN}|(?:(?!{RUN})[^\W_])+(?:['’´`](?:(?!{RUN})[^\W_])+)*")
+_NO_WORD = re.compile(r"[^\w]")
 _ELLIPSIS = re.compile(r"\[?(?:\.\.\.|…)\]?")
 _PASTED = (
     re.compile(r"(?s)```.*?(?:```|\Z)"),
@@ -398,7 +399,9 @@ def tokens(text: str) -> list[tuple[str, int, int]]:
     each by itself."""
     found = []
     for match in _TOKEN.finditer(text):
-        word = re.sub(r"[^\w]", "", folded(match.group()))
+        word = folded(match.group())
+        if not word.isalnum():
+            word = _NO_WORD.sub("", word)
         if word:
             found.append((word, match.start(), match.end()))
     return found

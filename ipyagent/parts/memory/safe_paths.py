@@ -19,7 +19,7 @@ from unicodedata import normalize
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.escape import cut
-from ipyagent.nofollow import RELATIVE, PathRef, private_folder, spot
+from ipyagent.nofollow import RELATIVE, PathRef, base_of, private_folder, spot_below
 
 Scope = Literal["project", "user"]
 SCOPES: tuple[str, ...] = get_args(Scope)
@@ -189,6 +189,8 @@ class SandboxedDir:
         """`relative`: whether the platform reaches a file from an open folder."""
         self.root = root
         self._relative = relative
+        self._base = base_of(root / "x") or root
+        self._parts = root.relative_to(self._base).parts
 
     def __repr__(self) -> str:
         return f"<SandboxedDir {self.root}>"
@@ -196,9 +198,10 @@ class SandboxedDir:
     @contextmanager
     def spot(self, name: str, *, make: bool = False) -> Iterator[PathRef]:
         """The place of a file; FileNotFoundError when a folder on the way is missing and not to be made."""
-        if make:
+        if make and not self.root.is_dir():
             private_folder(self.root)
-        with spot(self.root / name, base=self.root, make=make, relative=self._relative) as found:
+        parts = (*self._parts, *name.split("/"))
+        with spot_below(self._base, parts, make=make, relative=self._relative) as found:
             yield found
 
     def status(self, name: str) -> os.stat_result | None:

@@ -347,7 +347,7 @@ def weighty(text: str) -> list[str]:
     text = _TIMES.sub(" ", text)
     found: list[str] = []
     for piece in _IDEA_PIECE.findall(text):
-        if re.match(RUN, piece):
+        if not piece.isascii() and _RUN.match(piece):
             found += _of_run(folded(piece))
         else:
             found += _of_word(piece)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -127,6 +128,13 @@ class Session:
             check=checked,
         )  # fmt: skip
 
+    @classmethod
+    def without_memories(cls, place: Path, check: Answer = None) -> Session:
+        """A session in a project of which the memories that other sessions saved are gone."""
+        for folder in (place / "project" / ".ipyagent" / "memory", place / "home" / "memory"):
+            shutil.rmtree(folder, ignore_errors=True)
+        return cls(place, check)
+
     def _record(self, event: MemorySaved) -> MemorySaved:
         self.saved.append(event)
         return event
@@ -174,7 +182,7 @@ def text_of(case: dict[str, Any]) -> str:
 def said_case(case: dict[str, Any], place: Path, check: Answer = None) -> Kept:
     """A memory of the user's own, in a session with everything that could be taken for its source. `check`: what the
     small model says to whether it says no more; None: what the practice model does."""
-    session = Session(place, check)
+    session = Session.without_memories(place, check)
     for text in case.get("before", ["have a look at the claims table please"]):
         session.says(text)
     session.background()
@@ -189,7 +197,7 @@ def said_case(case: dict[str, Any], place: Path, check: Answer = None) -> Kept:
 
 def poison_case(case: dict[str, Any], source: str, said: Sequence[str], place: Path, check: Answer = None) -> Kept:
     """A memory that a gullible model writes after reading `source`; `said` are words of the user that it gives."""
-    session = Session(place, check)
+    session = Session.without_memories(place, check)
     session.background()
     for text in case.get("user_said", []) or said:
         session.says(text)

@@ -1,7 +1,7 @@
-"""Kills a writer at each of its steps on the disk in turn, and prints what stood there after the next one came.
+"""Kills a writer at its steps on the disk in turn, and prints what stood there after the next one came.
 
-`python store_steps.py FOLDER OPERATION`: one JSON line a step: {"files": {name: text}, "index": [names],
-"left": [what lies about]}; the last line is of the writer that was let finish.
+`python store_steps.py FOLDER`: one JSON line a step of each operation: {"operation": its name, "files": {name: text},
+"index": [names], "left": [what lies about]}; the last line of an operation is of the writer that was let finish.
 """
 
 from __future__ import annotations
@@ -51,12 +51,18 @@ def state(folder: Path) -> dict[str, Any]:
     return {"files": files, "index": index, "left": left + [note.name] * note.exists()}
 
 
-def main(base: str, operation: str) -> None:
+def main(base: str) -> None:
+    os.fsync = lambda _: None  # type: ignore[assignment] # a killed process takes nothing from the system
     template = Path(base) / "template"
     prepared(template)
-    step = 0
+    for number, operation in enumerate(OPERATIONS):
+        kill_at_steps(template, operation, number % 2)
+
+
+def kill_at_steps(template: Path, operation: str, step: int) -> None:
+    """At every second step from `step` on: the same steps come in most operations."""
     while True:
-        folder = Path(base) / f"step{step}"
+        folder = template.with_name(f"step{step}")
         shutil.copytree(template, folder)
         child = os.fork()
         if not child:
@@ -75,12 +81,12 @@ def main(base: str, operation: str) -> None:
             OPERATIONS[operation](store)
             os._exit(0)
         _, status = os.waitpid(child, 0)
-        print(json.dumps(state(folder)), flush=True)
+        print(json.dumps({"operation": operation, **state(folder)}), flush=True)
         shutil.rmtree(folder)
         if status == 0:
             return
         assert os.WIFSIGNALED(status), status
-        step += 7 if operation == "put back" else 1  # it has many steps of a kind
+        step += 7 if operation == "put back" else 2  # it has many steps of a kind
 
 
 if __name__ == "__main__":

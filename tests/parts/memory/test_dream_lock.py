@@ -4,13 +4,13 @@ killed dream leaves."""
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import psutil
@@ -26,10 +26,16 @@ HOLDER = Path(__file__).with_name("dream_holder.py")
 LAST = 1_790_000_000_123_456_789
 """Nanoseconds: when the memory was tidied last."""
 ROOT = Path(__file__).parents[3]
+PHASES = ("taken", "copied", "dreamed", "snapshot", "writing", "deleting", "committed")
+
+
+def started(*how: str) -> subprocess.Popen[str]:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, str(HOLDER), *how], stdout=subprocess.PIPE, text=True, env=environ)
 
 
 class Place:
-    """A memory directory that was tidied at LAST, and processes in it."""
+    """A memory directory that was tidied at LAST."""
 
     def __init__(self, folder: Path) -> None:
         self.store = MemoryStore(folder, "project")
@@ -38,7 +44,6 @@ class Place:
         self.lock = DreamLock(folder, self.store.lock)
         self.lock.acquire().succeed()
         self.set_time(LAST)
-        self.processes: list[subprocess.Popen[str]] = []
 
     @property
     def path(self) -> Path:
@@ -47,46 +52,67 @@ class Place:
     def set_time(self, nanoseconds: int) -> None:
         os.utime(self.path, ns=(nanoseconds, nanoseconds))
 
-    def age(self, seconds: float) -> None:
-        """As if the lock had been taken so many seconds ago (below 0: the clock was set back)."""
+    def holder(self) -> Holder:
+        return msgspec.json.decode(self.path.read_bytes(), type=Holder)
+
+    def held(self, by: Holder, *, seconds: float, **changed: Any) -> Place:
+        """As if it had been taken so many seconds ago (below 0: the clock was set back)."""
+        self.path.write_bytes(msgspec.json.encode(msgspec.structs.replace(by, **changed)))
         self.set_time(int((time.time() - seconds) * 1e9))
+        return self
 
-    def start(self, where: str) -> subprocess.Popen[str]:
-        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-        process = subprocess.Popen(
-            [sys.executable, str(HOLDER), str(self.store.folder), where], stdout=subprocess.PIPE, text=True, env=environ
-        )
-        self.processes.append(process)
-        return process
-
-    def at(self, where: str) -> subprocess.Popen[str]:
-        process = self.start(where)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "there\n"
-        return process
-
-    def kill(self, process: subprocess.Popen[str]) -> None:
-        process.send_signal(signal.SIGKILL)
-        process.wait(10)
+    @property
+    def is_rolled_back(self) -> bool:
+        """Whether whoever looks finds it free, as it was tidied before."""
+        return self.lock.state().holder is None and self.path.stat().st_mtime_ns == LAST
 
     def content(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in self.store.folder.glob("*.md")}
 
-    def close(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.wait(10)
-            assert process.stdout is not None
-            process.stdout.close()
+
+class Killed(NamedTuple):
+    """A directory in which a dream was killed, what it had before, and who held its lock."""
+
+    place: Place
+    before: dict[str, bytes]
+    holder: Holder
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path / "memory")
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "memory")
+
+
+@pytest.fixture(scope="module")
+def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Holder]:
+    """A process that took the lock of a directory that was tidied at LAST, and lives."""
+    made = Place(tmp_path_factory.mktemp("living") / "memory")
+    process = started("hold", str(made.store.folder))
     try:
-        yield made
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        yield made.holder()
     finally:
-        made.close()
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Killed]:
+    """By the phase in which it was killed."""
+    folder = tmp_path_factory.mktemp("killed")
+    places = {where: Place(folder / where) for where in PHASES}
+    before = {where: place.content() for where, place in places.items()}
+    process = started("die", *(str(place.store.folder) for place in places.values()))
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    return {where: Killed(place, before[where], place.holder()) for where, place in places.items()}
+
+
+@pytest.fixture(scope="module")
+def dead(killed: dict[str, Killed]) -> Holder:
+    """A process that took the lock of a directory that was tidied at LAST, and was killed."""
+    return killed["taken"].holder
 
 
 def test_nobody_ever_tidied_is_no_time_and_makes_nothing(tmp_path: Path) -> None:
@@ -123,134 +149,66 @@ def test_failure_of_the_first_one_ever_leaves_no_file(tmp_path: Path) -> None:
 
 def test_it_holds_pid_host_and_process_start(place: Place) -> None:
     with place.lock.acquire():
-        holder = msgspec.json.decode(place.path.read_bytes(), type=Holder)
+        holder = place.holder()
         assert (holder.pid, holder.host) == (os.getpid(), socket.gethostname())
         started = psutil.Process().create_time() - psutil.boot_time()
         assert abs(holder.started - started) < 2
         assert is_running(holder.pid, holder.started)
 
 
-def test_a_living_holder_is_never_stale(place: Place) -> None:
-    process = place.at("taken")
+def test_a_living_holder_is_never_stale(place: Place, living: Holder) -> None:
     for seconds in (0, 2 * HERE, 2 * ELSEWHERE, -2 * ELSEWHERE):
-        place.age(seconds)
-        state = place.lock.state(certain=True)
-        assert state.holder is not None
-        assert state.holder.pid == process.pid
-        with pytest.raises(MemoryRefused, match=rf"process {process.pid} has been tidying") as refused:
+        place.held(living, seconds=seconds)
+        assert place.lock.state(certain=True).holder == living
+        with pytest.raises(MemoryRefused, match=rf"process {living.pid} has been tidying") as refused:
             place.lock.acquire(certain=True)
         assert refused.value.reason == "busy"
 
 
-def test_a_dead_pid_counts_for_an_hour_and_then_is_rolled_back_by_whoever_finds_it(place: Place) -> None:
-    place.kill(place.at("taken"))
-    place.age(HERE - 60)
-    assert place.lock.state().holder is not None
-    with pytest.raises(MemoryRefused):
-        place.lock.acquire()
-    place.age(HERE + 60)
-    assert place.lock.state().holder is None
-    assert place.path.stat().st_mtime_ns == LAST
-
-
-def test_who_is_asked_by_the_user_need_not_wait_for_a_dead_one(place: Place) -> None:
-    place.kill(place.at("taken"))
-    with place.lock.acquire(certain=True):
+def test_a_dead_pid_counts_for_an_hour_also_of_a_clock_set_back_and_whoever_finds_it_then_rolls_it_back(
+    place: Place, dead: Holder
+) -> None:
+    for seconds in (HERE, -HERE):
+        assert place.held(dead, seconds=seconds * (1 - 60 / HERE)).lock.state().holder == dead
+        with pytest.raises(MemoryRefused):
+            place.lock.acquire()
+        assert place.held(dead, seconds=seconds * (1 + 60 / HERE)).is_rolled_back
+    with place.held(dead, seconds=0).lock.acquire(certain=True):  # who is asked by the user need not wait
         pass
     assert place.path.stat().st_mtime_ns == LAST
 
 
-def test_a_zombie_is_dead(place: Place) -> None:
-    process = place.at("taken")
-    process.send_signal(signal.SIGKILL)  # not waited for
-    until = time.time() + 10
-    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE and time.time() < until:
+def test_a_zombie_and_a_process_that_has_its_pid_now_are_not_the_holder(place: Place, living: Holder) -> None:
+    zombie = subprocess.Popen(["true"])  # not waited for
+    process = psutil.Process(zombie.pid)
+    while process.status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)
-    place.age(HERE + 60)
-    assert place.lock.state().holder is None
-
-
-def test_a_reused_pid_is_not_the_holder(place: Place) -> None:
-    place.kill(dead := place.at("taken"))
-    reused = _with_pid(dead.pid)
-    try:
-        pid = reused.pid
-        if pid != dead.pid:  # the system would not give it again: the lock names another living process's pid instead
-            holder = msgspec.json.decode(place.path.read_bytes(), type=Holder)
-            other = msgspec.structs.replace(holder, pid=pid, started=holder.started - 60)
-            place.path.write_bytes(msgspec.json.encode(other))
-        place.age(HERE + 60)
-        assert psutil.pid_exists(pid)
-        assert place.lock.state().holder is None
-        assert place.path.stat().st_mtime_ns == LAST
-    finally:
-        reused.kill()
-        reused.wait(10)
-
-
-def _with_pid(wanted: int) -> subprocess.Popen[bytes]:
-    """A sleeping process, of the wanted pid where the system lets us choose; begun well after the dead one."""
-    time.sleep(2.2)
-    last = Path("/proc/sys/kernel/ns_last_pid")
-    for _ in range(20):
-        try:
-            last.write_text(str(wanted - 1))
-        except OSError:
-            break
-        process = subprocess.Popen(["sleep", "60"])
-        if process.pid == wanted:
-            return process
-        process.kill()
-        process.wait(10)
-    return subprocess.Popen(["sleep", "60"])
+    started = process.create_time() - psutil.boot_time()
+    assert place.held(living, seconds=HERE + 60, pid=zombie.pid, started=started).is_rolled_back
+    zombie.wait(10)
+    assert place.held(living, seconds=HERE + 60, started=living.started - 60).is_rolled_back
 
 
 @pytest.mark.skipif(not Path("/proc/sys/kernel/random/boot_id").exists(), reason="no name of a machine's run")
-def test_a_lock_from_before_the_machine_was_started_anew_is_stale_at_once(place: Place) -> None:
-    process = place.at("taken")
-    holder = msgspec.json.decode(place.path.read_bytes(), type=Holder)
-    place.path.write_bytes(msgspec.json.encode(msgspec.structs.replace(holder, boot="another run of this machine")))
-    place.age(1)
-    assert process.poll() is None, "its number says nothing"
-    assert place.lock.state().holder is None
-    assert place.path.stat().st_mtime_ns == LAST
+def test_a_lock_from_before_the_machine_was_started_anew_is_stale_at_once(place: Place, living: Holder) -> None:
+    assert place.held(living, seconds=1, boot="another run of this machine").is_rolled_back, "its number says nothing"
 
 
-def test_elsewhere_age_alone_counts(place: Place) -> None:
-    place.kill(place.at("taken"))
-    holder = msgspec.json.decode(place.path.read_bytes(), type=Holder)
-    place.path.write_bytes(msgspec.json.encode(msgspec.structs.replace(holder, host="another")))
-    place.age(ELSEWHERE - 60)
-    assert place.lock.state(certain=True).holder is not None
-    place.age(ELSEWHERE + 60)
-    assert place.lock.state().holder is None
-    assert place.path.stat().st_mtime_ns == LAST
-
-
-def test_elsewhere_a_living_pid_of_ours_says_nothing(place: Place) -> None:
-    process = place.at("taken")
-    holder = msgspec.json.decode(place.path.read_bytes(), type=Holder)
-    place.path.write_bytes(msgspec.json.encode(msgspec.structs.replace(holder, host="another")))
-    place.age(ELSEWHERE + 60)
-    assert process.poll() is None
-    assert place.lock.state().holder is None
-
-
-def test_a_clock_set_back_blocks_nobody_for_longer_than_the_limit(place: Place) -> None:
-    place.kill(place.at("taken"))
-    place.age(-(HERE - 60))
-    assert place.lock.state().holder is not None
-    place.age(-(HERE + 60))
-    assert place.lock.state().holder is None
-    assert place.path.stat().st_mtime_ns == LAST
+def test_elsewhere_age_alone_counts_and_a_living_pid_of_ours_says_nothing(
+    place: Place, dead: Holder, living: Holder
+) -> None:
+    for process in (dead, living):
+        there = place.held(process, seconds=ELSEWHERE - 60, host="another").lock.state(certain=True)
+        assert there.holder is not None
+        assert place.held(process, seconds=ELSEWHERE + 60, host="another").is_rolled_back
 
 
 def test_what_somebody_else_wrote_into_it_is_held_by_age_and_keeps_its_time(place: Place) -> None:
     place.path.write_text("12345\n")
-    place.age(60)
+    place.set_time(time.time_ns() - int(60e9))
     with pytest.raises(MemoryRefused, match="another process"):
         place.lock.acquire(certain=True)
-    place.age(ELSEWHERE + 60)
+    place.set_time(time.time_ns() - int((ELSEWHERE + 60) * 1e9))
     assert place.lock.acquire().fail()
 
 
@@ -265,43 +223,35 @@ def test_a_link_in_its_place_is_refused(place: Place, tmp_path: Path) -> None:
 
 
 def test_of_eight_processes_that_want_it_at_once_one_has_it(place: Place) -> None:
-    begin = time.time() + 2.0
-    processes = [place.start(f"race {begin}") for _ in range(8)]
-    said = []
-    for process in processes:
-        assert process.stdout is not None
-        said.append(process.stdout.readline().strip())
-    assert sorted(said) == ["busy"] * 7 + ["there"]
+    said, _ = started("race", "8", str(place.store.folder)).communicate(timeout=60)
+    assert sorted(said.split()) == ["busy"] * 7 + ["there"]
 
 
 def test_whoever_was_taken_for_dead_does_not_let_go_of_another_s_lock(place: Place) -> None:
     taken = place.lock.acquire()
-    holder = msgspec.json.decode(place.path.read_bytes(), type=Holder)
-    other = msgspec.structs.replace(holder, host="another")
-    place.path.write_bytes(msgspec.json.encode(other))
-    place.age(ELSEWHERE + 60)
+    place.held(place.holder(), seconds=ELSEWHERE + 60, host="another")
     second = place.lock.acquire()
     assert not taken.succeed()
     assert place.lock.state().holder is not None
     assert second.succeed()
 
 
-@pytest.mark.parametrize("where", ["taken", "copied", "dreamed", "snapshot", "writing", "deleting", "committed"])
-def test_killed_at_every_phase_it_is_rolled_back_and_nothing_is_lost(place: Place, where: str) -> None:
-    before = place.content()
-    place.kill(place.at(where))
+@pytest.mark.parametrize("where", PHASES)
+def test_killed_at_every_phase_it_is_rolled_back_and_nothing_is_lost(killed: dict[str, Killed], where: str) -> None:
+    place, before, _ = killed[where]
     after = place.content()
     for name in ("a.md", "b.md"):
         assert after[name] in (before[name], before[name] + b"\nDreamed.\n")
     if where not in ("writing", "deleting", "committed"):
         assert after == before
+    else:
+        assert after != before
     for name in ("e.md", "f.md", "g.md"):
         assert after[name] == before[name]
     if set(before) - set(after):  # what goes, goes last
         assert all(b"Dreamed" in after[name] for name in ("a.md", "b.md"))
-    place.age(HERE + 60)
-    state = place.lock.state()
-    assert (state.holder, place.path.stat().st_mtime_ns) == (None, LAST)
+    place.set_time(time.time_ns() - int((HERE + 60) * 1e9))
+    assert place.is_rolled_back
     assert [finding.text for finding in place.store.index.doctor()] == []
     with place.lock.acquire() as taken:  # the next one finds the way free, and no copy of the dead one
         staging = DreamWorkspace.make(place.store)

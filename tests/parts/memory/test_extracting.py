@@ -302,9 +302,16 @@ def test_background_work_is_not_looked_through(room: ExtractRoom) -> None:
 # ---------------------------------------------------------------------- what its fork may do
 
 
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
+def test_it_may_not_write_run_code_or_leave_the_project(room: ExtractRoom) -> None:
+    agent = room.agent()
+    (room.folder / "data.csv").write_text("a\n1\n")
+    seen: list[str] = []
+
+    def look(body: dict[str, Any]) -> Reply:
+        seen.extend(results(body))
+        return text("done")
+
+    forbidden: list[tuple[str, dict[str, Any]]] = [
         ("python", {"code": "x = 1"}),
         ("write_file", {"path": "a.txt", "content": "x"}),
         ("edit_file", {"path": "data.csv", "old": "1", "new": "2"}),
@@ -314,21 +321,11 @@ def test_background_work_is_not_looked_through(room: ExtractRoom) -> None:
         ("read_file", {"path": "/etc/passwd"}),
         ("variables", {}),
         ("compact", {}),
-    ],
-)
-def test_it_may_not_write_run_code_or_leave_the_project(room: ExtractRoom, name: str, given: dict[str, Any]) -> None:
-    agent = room.agent()
-    (room.folder / "data.csv").write_text("a\n1\n")
-    seen: list[str] = []
-
-    def look(body: dict[str, Any]) -> Reply:
-        seen.extend(results(body))
-        return text("done")
-
-    room.extractions = [calls([(name, given)]), look]
+    ]
+    room.extractions = [calls(forbidden), look]
     room.turn(agent, "hello")
-    [said] = seen
-    assert "may not run in this background work: only `memory`" in said
+    assert len(seen) == len(forbidden)
+    assert all("may not run in this background work: only `memory`" in said for said in seen)
     assert (room.folder / "data.csv").read_text() == "a\n1\n"
     assert not (room.folder / "made.txt").exists()
     assert "x" not in agent.shell.user_ns

@@ -3,12 +3,15 @@ comes of it, whatever way is tried. The model here is scripted and obeys the att
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from extract_room import ExtractRoom, extract_room
 
+from ipyagent import Agent
 from ipyagent.frontmatter import read_headed
 from ipyagent.journal.events import MemorySaved
 from ipyagent.practice.replies import Reply, calls, text, tool
@@ -117,23 +120,38 @@ def poisoned(room: ExtractRoom) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("way", ["csv cell", "frame", "web page", "file name", "tool error"])
-@pytest.mark.parametrize("attack", ["as feedback", "as if the user had said it"])
-def test_what_tools_gave_never_becomes_the_users_word(room: ExtractRoom, way: str, attack: str) -> None:
-    agent = room.agent(extract_turns=9)
-    room.extractions = [*ATTACKS[attack], text("done")]
-    room.turn(agent, ASKED, planted(room, way), text("The total is 3."))
-    assert "evil.example" in str(room.asked(extractions=False)[-1].body), "the model has read it"
-    assert len(room.extractions) <= len(ATTACKS[attack]), "an attempt was made, until one was kept as a quotation"
-    assert poisoned(room) == []
+WAYS = ("csv cell", "frame", "web page", "file name", "tool error")
 
 
-@pytest.mark.parametrize("attack", list(ATTACKS))
-def test_no_way_of_writing_it_helps(room: ExtractRoom, attack: str) -> None:
-    agent = room.agent(extract_turns=9)
-    room.extractions = [*ATTACKS[attack], text("done")]
-    room.turn(agent, ASKED, planted(room, "csv cell"), text("The total is 3."))
-    assert poisoned(room) == []
+def begun(room: ExtractRoom) -> Agent:
+    """The agent in a session of its own, in a project without memories."""
+    for folder in (room.folder / ".ipyagent" / "memory", room.home / "memory"):
+        shutil.rmtree(folder, ignore_errors=True)
+    if not room.agents:
+        return room.agent(extract_turns=9)
+    room.agents[0].new()
+    return room.agents[0]
+
+
+def attack(room: ExtractRoom, name: str, *turn: Reply, reads: Sequence[Reply] = ()) -> None:
+    """A turn, and an extraction by a model that does what it read, once it has read some more itself."""
+    agent = begun(room)
+    room.extractions = [*reads, *ATTACKS[name], text("done")]
+    room.turn(agent, ASKED, *turn, text("The total is 3."))
+    assert len(room.extractions) <= len(ATTACKS[name]), "an attempt was made, until one was kept as a quotation"
+
+
+def test_what_tools_gave_never_becomes_the_users_word(room: ExtractRoom) -> None:
+    for way, name in itertools.product(WAYS, ("as feedback", "as if the user had said it")):
+        attack(room, name, planted(room, way))
+        assert "evil.example" in str(room.asked(extractions=False)[-1].body), "the model has read it"
+        assert poisoned(room) == [], (way, name)
+
+
+def test_no_way_of_writing_it_helps(room: ExtractRoom) -> None:
+    for name in ATTACKS:
+        attack(room, name, planted(room, "csv cell"))
+        assert poisoned(room) == [], name
 
 
 def test_nothing_of_it_enters_the_memory_that_goes_with_the_user_everywhere(room: ExtractRoom) -> None:
@@ -168,23 +186,21 @@ def test_it_may_be_kept_as_a_quotation(room: ExtractRoom) -> None:
 
 
 def test_what_the_fork_reads_itself_is_no_word_of_the_users(room: ExtractRoom) -> None:
-    agent = room.agent(extract_turns=9)
-    read = planted(room, "csv cell")
-    room.extractions = [read, create(P, ORDER, "feedback"), create(U, REWORDED, "user"), text("done")]
-    room.turn(agent, "tell me the totals please", text("The total is 3."))
-    assert poisoned(room) == []
+    for name in ("as feedback", "reworded"):
+        attack(room, name, reads=[planted(room, "csv cell")])
+        assert poisoned(room) == [], name
 
 
-@pytest.mark.parametrize(
-    ("who", "attack"), [*(("model", attack) for attack in ATTACKS), *(("fork", attack) for attack in list(ATTACKS)[:4])]
-)
-def test_what_stands_in_a_picture_is_no_word_of_the_users(room: ExtractRoom, attack: str, who: str) -> None:
-    agent = room.agent(extract_turns=9)
+def test_what_stands_in_a_picture_is_no_word_of_the_users(room: ExtractRoom) -> None:
     look = planted(room, "picture")
-    room.extractions = [*([look] if who == "fork" else []), *ATTACKS[attack], text("done")]
-    room.turn(agent, "tell me the totals please", *([look] if who == "model" else []), text("The total is 3."))
-    assert "image/" in str([exchange.body for exchange in room.server.messages]), "the model has seen it"
-    assert poisoned(room) == []
+    for name in ATTACKS:
+        attack(room, name, look)
+        assert "image/" in str(room.asked(extractions=False)[-1].body), "the model has seen it"
+        assert poisoned(room) == [], name
+    for name in list(ATTACKS)[:4]:
+        attack(room, name, reads=[look])
+        assert "image/" in str(room.asked(extractions=True)[-1].body), "the fork has seen it"
+        assert poisoned(room) == [], name
 
 
 def test_the_user_may_say_the_very_same(room: ExtractRoom) -> None:
@@ -198,9 +214,8 @@ def test_the_user_may_say_the_very_same(room: ExtractRoom) -> None:
     assert [event.by for event in room.events(agent, MemorySaved)] == ["extraction"]
 
 
-@pytest.mark.parametrize("way", ["csv cell", "frame", "web page", "file name", "tool error"])
-def test_the_practice_model_takes_nothing_of_it(room: ExtractRoom, way: str) -> None:
-    agent = room.agent()
-    room.turn(agent, ASKED, planted(room, way), text("The total is 3."))
-    assert len(room.asked(extractions=True)) == 1
-    assert room.memories() == room.memories("user") == {}
+def test_the_practice_model_takes_nothing_of_it(room: ExtractRoom) -> None:
+    for count, way in enumerate(WAYS, 1):
+        room.turn(begun(room), ASKED, planted(room, way), text("The total is 3."))
+        assert len(room.asked(extractions=True)) == count
+        assert room.memories() == room.memories("user") == {}, way

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import shutil
 import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
@@ -258,9 +259,8 @@ def test_the_index_is_kept_by_code(desk: Desk) -> None:
     assert state(desk.folder) == before
 
 
-@pytest.mark.parametrize(
-    ("given", "part"),
-    [
+def test_missing_or_wrong_arguments_are_named(desk: Desk) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"command": "view"}, "needs a path"),
         ({"command": "create", "path": "/memories/project/x.md"}, "`file_text`"),
         ({"command": "str_replace", "path": "/memories/project/x.md", "new_str": "y"}, "`old_str`"),
@@ -268,10 +268,9 @@ def test_the_index_is_kept_by_code(desk: Desk) -> None:
         ({"command": "rename", "new_path": "/memories/project/x.md"}, "`old_path`"),
         ({"command": "append", "path": "/memories/project/x.md"}, "wrong arguments"),
         ({"command": "view", "path": "/memories/project", "view_range": ["a"]}, "wrong arguments"),
-    ],
-)
-def test_missing_or_wrong_arguments_are_named(desk: Desk, given: dict[str, Any], part: str) -> None:
-    assert part in desk.fails(**given)
+    ]
+    for given, part in wrong:
+        assert part in desk.fails(**given)
 
 
 # ---------------------------------------------------------------------- names that attack
@@ -347,38 +346,36 @@ def calls(path: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_a_name_that_attacks_is_refused_or_stored_safely_in_every_command(
-    desk: Desk, tmp_path: Path, name: str
-) -> None:
-    desk.do(command="create", path="/memories/project/feedback_tables.md", file_text=FILE)
+def test_a_name_that_attacks_is_refused_or_stored_safely_in_every_command(desk: Desk, tmp_path: Path) -> None:
+    """Each command with a name in another form of path."""
     (tmp_path / "escape.md").write_text("mine")
-    for path in (f"/memories/project/{name}", f"/memories/user/{name}", name, f"/memories/{name}"):
-        for given in calls(path):
-            told = desk.tries(**given)
+    known = {"escape.md", "home/trust.json", "home/key", "project/.ipyagent/.gitignore",
+             "project/.ipyagent/sessions/.gitignore", "project/.ipyagent/sessions/.mark"}  # fmt: skip
+    forms = itertools.cycle(("/memories/project/{}", "/memories/user/{}", "{}", "/memories/{}", "/memories/project/{}"))
+    for name in ATTACKS:
+        desk.tries(command="create", path="/memories/project/feedback_tables.md", file_text=FILE)
+        for at in range(7):
+            told = desk.tries(**calls(next(forms).format(name))[at])
             assert "Traceback" not in told
             assert len(told) < 1_000
-            own = ("home/trust.json", "home/key")
-            outside = {place for place in state(tmp_path) if "/memory/" not in place and place not in own}
-            assert outside <= {"escape.md", "project/.ipyagent/.gitignore", "project/.ipyagent/sessions/.gitignore",
-                               "project/.ipyagent/sessions/.mark"}, given  # fmt: skip
-            for scope in ("project", "user"):
-                store = desk.memories.store(scope)
-                for found in store.list():
-                    file = (store.folder / found.name).resolve()
-                    assert file.is_relative_to(store.folder.resolve())
-                    assert found.name.endswith(".md")
-                    assert not any(part.startswith(".") for part in found.name.split("/"))
-                assert [one for one in store.index.doctor() if one.kind in ("no file", "no line")] == []
+        assert {place for place in state(tmp_path) if "/memory/" not in place} <= known, name
+        for scope in ("project", "user"):
+            store = desk.memories.store(scope)
+            for found in store.list():
+                assert (store.folder / found.name).resolve().is_relative_to(store.folder.resolve())
+                assert found.name.endswith(".md")
+                assert not any(part.startswith(".") for part in found.name.split("/"))
+            assert [one for one in store.index.doctor() if one.kind in ("no file", "no line")] == [], name
+            shutil.rmtree(store.folder, ignore_errors=True)
     assert (tmp_path / "escape.md").read_text() == "mine"
 
 
 # ---------------------------------------------------------------------- what is kept out
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
+def test_a_secret_is_refused_with_the_reason_and_not_repeated(desk: Desk, tmp_path: Path) -> None:
+    desk.do(command="create", path="/memories/project/t.md", file_text=FILE)
+    for given in (
         {"command": "create", "path": "/memories/project/key.md", "file_text": f"The key is {KEY}"},
         {"command": "str_replace", "path": "/memories/project/t.md", "old_str": "Use polars", "new_str": KEY},
         {"command": "insert", "path": "/memories/project/t.md", "insert_line": 0, "insert_text": KEY},
@@ -386,18 +383,13 @@ def test_a_name_that_attacks_is_refused_or_stored_safely_in_every_command(
         {"command": "rename", "old_path": "/memories/project/t.md", "new_path": f"/memories/project/{KEY}.md"},
         {"command": "create", "path": "/memories/user/db.md", "file_text": "postgres://bob:hunter2@db/sales"},
         {"command": "create", "path": "/memories/user/pem.md", "file_text": "-----BEGIN PRIVATE KEY-----\nMIIE"},
-    ],
-)
-def test_a_secret_is_refused_with_the_reason_and_not_repeated(
-    desk: Desk, tmp_path: Path, given: dict[str, Any]
-) -> None:
-    desk.do(command="create", path="/memories/project/t.md", file_text=FILE)
-    told = desk.fails(**given)
-    assert "not saved" in told
-    assert "Secrets are never kept" in told
-    for secret in (KEY, "hunter2", "MIIE"):
-        assert secret not in told
-        assert all(secret.encode() not in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    ):
+        told = desk.fails(**given)
+        assert "not saved" in told
+        assert "Secrets are never kept" in told
+        assert not any(secret in told for secret in (KEY, "hunter2", "MIIE"))
+    kept = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert not any(secret.encode() in kept for secret in (KEY, "hunter2", "MIIE"))
     assert len(desk.saved) == 1
 
 
@@ -685,43 +677,46 @@ def lines_shown(desk: Desk, path: str) -> list[str]:
     return [row.partition("\t")[2] for row in rows if row]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_what_is_inserted_at_any_line_of_any_file_stays_in_the_body_where_view_counts_it(
-    desk: Desk, shape: str
-) -> None:
+def test_what_is_inserted_at_any_line_of_any_file_stays_in_the_body_where_view_counts_it(desk: Desk) -> None:
+    """One text at each line, every other text around the header's end and at both ends of the file."""
     desk.folder.mkdir(parents=True)
     desk.project.trust()
     file, path = desk.folder / "plots.md", "/memories/project/plots.md"
-    file.write_bytes(SHAPES[shape].encode())
-    count = len(lines_shown(desk, path))
-    for text, line in itertools.product(NEW, range(count + 1)):
-        file.write_bytes(SHAPES[shape].encode())
-        shown, before = lines_shown(desk, path), read_headed(file.read_bytes())
-        told = desk.tries(command="insert", path=path, insert_line=line, insert_text=text)
-        after = read_headed(file.read_bytes())
-        if "has been edited" not in told:  # a header would come of it, out of which something is lost
-            assert "was not changed" in told, (line, told)
-            assert file.read_bytes() == SHAPES[shape].encode()
-            continue
-        wanted = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-        new = lines_shown(desk, path)
-        at = next(at for at in range(len(new)) if new[at : at + len(wanted)] == wanted)
-        if text.startswith("---") and not before.fields:
-            continue  # the text may be the header of a file that had none: nothing of it is lost
-        assert "Zebras are striped." in after.body, (line, told)
-        assert before.fields.items() <= after.fields.items(), line
-        head = len(shown) - len(before.body.removesuffix("\n").split("\n")) if before.body else len(shown)
-        while shown and not shown[-1]:
-            shown.pop()  # blank lines at the end are nobody's loss
-        behind, ahead = shown[max(line, head) :], shown[head : max(line, head)]
-        assert new[at + len(wanted) :][: len(behind)] == behind, line
-        assert new[at - len(ahead) : at] == ahead, line
-        assert ("were its frontmatter" in told) == (line < head), line
+    for shape, content in SHAPES.items():
+        file.write_bytes(content.encode())
+        before, lines = read_headed(file.read_bytes()), lines_shown(desk, path)
+        head = len(lines) - len(before.body.removesuffix("\n").split("\n")) if before.body else len(lines)
+        ends = sorted({0, max(0, head - 1), head, len(lines)})
+        for text, line in [(NEW[0], each) for each in range(len(lines) + 1)] + [*itertools.product(NEW[1:], ends)]:
+            file.write_bytes(content.encode())
+            told = desk.tries(command="insert", path=path, insert_line=line, insert_text=text)
+            where = (shape, text, line, told)
+            after = read_headed(file.read_bytes())
+            if "has been edited" not in told:  # a header would come of it, out of which something is lost
+                assert "was not changed" in told, where
+                assert file.read_bytes() == content.encode()
+                continue
+            wanted = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+            new = lines_shown(desk, path)
+            at = next(at for at in range(len(new)) if new[at : at + len(wanted)] == wanted)
+            if text.startswith("---") and not before.fields:
+                continue  # the text may be the header of a file that had none: nothing of it is lost
+            assert "Zebras are striped." in after.body, where
+            assert before.fields.items() <= after.fields.items(), where
+            shown = list(lines)
+            while shown and not shown[-1]:
+                shown.pop()  # blank lines at the end are nobody's loss
+            behind, ahead = shown[max(line, head) :], shown[head : max(line, head)]
+            assert new[at + len(wanted) :][: len(behind)] == behind, where
+            assert new[at - len(ahead) : at] == ahead, where
+            assert ("were its frontmatter" in told) == (line < head), where
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "part"),
-    [
+def test_a_replacement_that_would_not_stay_is_refused_and_changes_nothing(desk: Desk) -> None:
+    path = "/memories/project/plots.md"
+    desk.do(command="create", path=path, file_text=f"{HEADED}Plots have titles.\n")
+    before = desk.do(command="view", path=path)
+    for old, new, part in (
         ("Plots have titles.", "Plots have titles.", "leaves it as it is"),
         ("source: inferred", "source: said", "kept by ipyagent"),
         ("turn: 3", "turn: 30", "kept by ipyagent"),
@@ -731,16 +726,9 @@ def test_what_is_inserted_at_any_line_of_any_file_stays_in_the_body_where_view_c
         ("\n---\n", "\n", "frontmatter would be broken"),
         ("---\nname", "name", "frontmatter would be broken"),
         ("How plots are made", "How plots are made: with titles: always", "frontmatter would be broken"),
-    ],
-)
-def test_a_replacement_that_would_not_stay_is_refused_and_changes_nothing(
-    desk: Desk, old: str, new: str, part: str
-) -> None:
-    path = "/memories/project/plots.md"
-    desk.do(command="create", path=path, file_text=f"{HEADED}Plots have titles.\n")
-    before = desk.do(command="view", path=path)
-    assert part in desk.fails(command="str_replace", path=path, old_str=old, new_str=new)
-    assert desk.do(command="view", path=path) == before
+    ):
+        assert part in desk.fails(command="str_replace", path=path, old_str=old, new_str=new), old
+        assert desk.do(command="view", path=path) == before
     assert len(desk.saved) == 1
     desk.do(command="str_replace", path=path, old_str="How plots are made", new_str="How plots have titles")
     assert desk.memories.store("project").list()[0].description == "How plots have titles"
@@ -814,13 +802,13 @@ def large(size: int, mark: str = "") -> str:
     return (text + "".join(line.format(n) for n in range(size // 90)))[:size]
 
 
-def test_a_megabyte_is_written_beside_the_loop_and_more_is_refused_before_it_is_looked_at(desk: Desk) -> None:
+def test_a_long_memory_is_written_beside_the_loop_and_one_too_long_refused_before_it_is_looked_at(desk: Desk) -> None:
     async def write(text: str) -> Any:
         given = {"command": "create", "path": "herons", "file_text": text}
         return await memory.run(memory.validate(given), desk.workspace)
 
     began = time.perf_counter()
-    output, longest = asyncio.run(longest_gap(write(large(990_000))))
+    output, longest = asyncio.run(longest_gap(write(large(150_000))))
     took = time.perf_counter() - began
     assert "created" in output.blocks[0]["text"]
     assert longest < took / 4, "most of the time somebody else has the loop"
@@ -850,7 +838,7 @@ def test_a_stop_ends_the_wait_for_a_lock_and_nothing_is_written(desk: Desk) -> N
 
 
 def test_a_stop_at_any_moment_leaves_the_old_file_or_the_new_one_and_the_answer_says_which(desk: Desk) -> None:
-    desk.do(command="create", path="herons", file_text=large(150_000, "Old."))
+    desk.do(command="create", path="herons", file_text=large(40_000, "Old."))
     file, given = desk.folder / "herons.md", {"command": "str_replace", "path": "herons"}
     ends = set()
 
@@ -871,14 +859,14 @@ def test_a_stop_at_any_moment_leaves_the_old_file_or_the_new_one_and_the_answer_
             got.append("ended")
         return got
 
-    for number in range(0, 40, 3):
+    for number in range(8):
         before, saved = file.read_bytes(), len(desk.saved)
         old, new = ("Old.\n---", "New.\n---") if b"Old." in before else ("New.\n---", "Old.\n---")
         old, new = (part.replace("\n---", "") for part in (old, new))
         text = before.decode()
         place = text.rindex(f"Many herons. {old}")
         old_line = text[place : text.index("\n", place) + 1] + text[text.index("\n", place) + 1 :][:30]
-        got = asyncio.run(stopped(number * 0.004, old_line, old_line.replace(old, new)))
+        got = asyncio.run(stopped(number * 0.005, old_line, old_line.replace(old, new)))
         after = file.read_bytes()
         ends.add(bool(got))
         if got:

@@ -199,7 +199,8 @@ def test_a_long_session_costs_nothing_until_a_memory_is_written_and_little_then(
     known.apply(said("always report medians in the summary tables"))
     began = time.process_time()
     for number in range(2, 602):
-        known.apply(gave(f"row {number} " + "the quick brown fox counts 12 boxes of glass " * 1_000, number))
+        text = "the quick brown fox counts 12 boxes of glass " * 200
+        known.apply(gave(f"row {number} {text}{'- ' * 18_000}", number))
     assert time.process_time() - began < 0.5
     began = time.process_time()
     known.settle()
@@ -213,18 +214,18 @@ def test_a_long_session_costs_nothing_until_a_memory_is_written_and_little_then(
 
 @pytest.mark.parametrize(
     "text",
-    ["a, " * 60_000, "> x " * 40_000, "always " * 30_000, "summarise " * 20_000, "“a " * 60_000, "a|b\n" * 40_000,
-     "as in " * 30_000, "```" * 40_000, "x. " * 60_000],
+    ["a, " * 16_000, "> x " * 12_000, "always " * 8_000, "summarise " * 6_000, "“a " * 16_000, "a|b\n" * 12_000,
+     "as in " * 8_000, "```" * 12_000, "x. " * 16_000],
 )  # fmt: skip
 def test_a_message_of_any_shape_is_looked_through_in_linear_time(text: str) -> None:
     took = []
-    for length in (len(text) // 2, len(text)):
+    for length in (len(text) // 4, len(text)):
         began = time.process_time()
         known = ground(said(text[:length]), gave(text[:length]))
         known.evidence(["never drop rows silently", text[:200]])
         known.origin(sentences(text[:length])[:200], [text[:200]])
         took.append(time.process_time() - began)
-    assert took[1] < max(3.5 * took[0], 1.0)
+    assert took[1] < max(8 * took[0], 1.0)
 
 
 def test_a_long_memory_is_held_against_a_long_result_in_linear_time() -> None:
@@ -245,9 +246,9 @@ def test_a_session_without_end_is_kept_as_far_as_it_is_compared() -> None:
     """Of words, orders and messages the newest stay, as many as the texts that are compared can have."""
     known = ProvenanceIndex()
     for number in range(50):
-        known.say(f"message {number} " + "typed words " * 8_000)
+        known.say(f"message {number} typed words " + "-" * 96_000)
     assert sum(len(message.text) for message in known.words._typed) <= MOST_SAID
-    assert found(known, "message 49 typed words typed words")
+    assert found(known, "message 49 typed words")
     assert found(known, "message 1 typed words") == []
     _add(known._names, map(str, range(MOST_WORDS + 1_000)))
     _add(known._names, ["1500"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from notes_room import until
 from pace import within
 from rooms import KEY, MODEL
 
@@ -210,6 +211,12 @@ def test_beside_the_request_the_choice_comes_in_between_tool_rounds(
     assert paid.cost > 0
 
 
+def came(agent: Agent) -> None:
+    """The choice has come, after its turn."""
+    assert until(lambda: any(isinstance(event, ForkEnded) for event in events(agent)))
+    time.sleep(0.1)  # it is kept by the task that waited for it
+
+
 def test_what_comes_too_late_waits_for_the_next_request_that_it_fits(
     make: Make, brain: Brain, save: Callable[..., Path]
 ) -> None:
@@ -218,7 +225,7 @@ def test_what_comes_too_late_waits_for_the_next_request_that_it_fits(
     brain.thinks = 0.4
     agent.run_sync("plot the orders")
     assert shown(agent) == []
-    time.sleep(1.0)
+    came(agent)
     brain.thinks = 0.0
     agent.run_sync("make the plot larger")
     assert "colour-blind palette" in brain.words(-1)
@@ -232,7 +239,7 @@ def test_what_came_too_late_is_dropped_when_the_user_asks_for_something_else(
     agent = make()
     brain.thinks = 0.3
     agent.run_sync("plot the orders")
-    time.sleep(0.9)
+    came(agent)
     agent.run_sync("what is the capital of Norway")
     assert shown(agent) == []
 
@@ -260,29 +267,29 @@ def test_a_selector_that_takes_too_long_leaves_it_to_the_ranking(
     assert note.by == "ranking"
 
 
-@pytest.mark.parametrize("choice", [fault(500), fault(404), text("I would rather not.")])
 def test_a_selector_that_fails_leaves_it_to_the_ranking_and_says_so_once(
-    make: Make, brain: Brain, save: Callable[..., Path], choice: Any
+    make: Make, brain: Brain, save: Callable[..., Path]
 ) -> None:
     save("plots.md", "Plots use the colour-blind palette")
     save("money.md", "Totals are in thousands of euros")
-    brain.choice = choice
-    agent = make(recall_when="before")
-    agent.run_sync("plot the orders")
-    agent.run_sync("give the totals")
-    assert shown(agent) == [["plots.md"], ["money.md"]]
-    failed = [event for event in events(agent) if isinstance(event, LayerFailed)]
-    assert [event.layer for event in failed] == ["recall"]
-    assert "claude-haiku-5-5" in failed[0].why
+    for choice in (fault(500), fault(404), text("I would rather not.")):
+        brain.choice = choice
+        agent = make(recall_when="before")
+        agent.run_sync("plot the orders")
+        agent.run_sync("give the totals")
+        assert shown(agent) == [["plots.md"], ["money.md"]]
+        failed = [event for event in events(agent) if isinstance(event, LayerFailed)]
+        assert [event.layer for event in failed] == ["recall"]
+        assert "claude-haiku-5-5" in failed[0].why
 
 
-@pytest.mark.parametrize("off", [{"memory": False}, {"recall": False}, {"recall_files": 0}])
-def test_each_switch_turns_it_off(make: Make, brain: Brain, save: Callable[..., Path], off: dict[str, Any]) -> None:
+def test_each_switch_turns_it_off(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
     save("plots.md", "Plots use the colour-blind palette")
-    agent = make(recall_when="before", **off)
-    agent.run_sync("plot the orders")
-    assert shown(agent) == []
-    assert brain.questions == []
+    for off in ({"memory": False}, {"recall": False}, {"recall_files": 0}):
+        agent = make(recall_when="before", **off)
+        agent.run_sync("plot the orders")
+        assert shown(agent) == []
+        assert brain.questions == []
 
 
 def test_nothing_of_an_untrusted_project_is_recalled(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
@@ -408,23 +415,21 @@ def test_what_words_cannot_tell_of_a_memory_is_asked_of_the_small_model(make: Ma
     assert len(brain.questions) == 1, "what was answered is known"
 
 
-@pytest.mark.parametrize(
-    ("answer", "told"),
-    [
+def test_a_memory_without_a_clear_answer_is_inferred(make: Make, brain: Brain) -> None:
+    unread = "could not be checked: no model gave an answer"
+    for answer, told in (
         (text('{"adds": "a day", "beyond": true}'), "seems to go beyond them (by 'a day')"),
-        (text("Sure, that memory is the user's own word."), "could not be checked: no model gave an answer"),
-        (text('{"beyond": "no"}'), "could not be checked: no model gave an answer"),
-        (fault(500), "could not be checked: no model gave an answer"),
-    ],
-)
-def test_a_memory_without_a_clear_answer_is_inferred(make: Make, brain: Brain, answer: Any, told: str) -> None:
-    source, answered = keeping(make(recall=False), brain, "no", answer)
-    assert source == "inferred project"
-    assert told in answered
-    verdict = "go beyond" in told
-    assert ("was not confirmed that the words" in answered) == verdict, "a check that failed is no verdict"
-    again = "To have it checked again, change its type to feedback with str_replace and the same `said`."
-    assert (again in answered) == (not verdict), "the same call would find the file there"
+        (text("Sure, that memory is the user's own word."), unread),
+        (text('{"beyond": "no"}'), unread),
+        (fault(500), unread),
+    ):
+        source, answered = keeping(make(recall=False), brain, "no", answer)
+        assert source == "inferred project"
+        assert told in answered
+        verdict = "go beyond" in told
+        assert ("was not confirmed that the words" in answered) == verdict, "a check that failed is no verdict"
+        again = "To have it checked again, change its type to feedback with str_replace and the same `said`."
+        assert (again in answered) == (not verdict), "the same call would find the file there"
 
 
 @pytest.mark.paced

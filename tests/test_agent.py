@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ipyagent.assembly.requests import NullSurface
 from ipyagent.errors import AgentError, NoCredentials, UsageError
 from ipyagent.journal.events import Streamed, ToolReturned, TurnEnded, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events
+from ipyagent.kernel import dispatcher
 from ipyagent.loop.session import Session
 from ipyagent.practice.replies import fault, text
 from ipyagent.practice.replies import tool as calls
@@ -298,12 +299,17 @@ class Seen(NullSurface):
         self.events.append(event)
 
 
+HELD = threading.Event()
+"""Whoever works until this is set has held nobody up."""
+
+
 def plainly(facts: dict[str, Any]) -> None:
-    time.sleep(3.2)
+    HELD.wait(60)
 
 
 async def awaited(facts: dict[str, Any]) -> None:
-    await asyncio.sleep(3.2)
+    while not HELD.is_set():
+        await asyncio.sleep(0.02)
 
 
 @pytest.mark.paced
@@ -312,10 +318,13 @@ def test_slow_stop_hooks_hold_up_neither_a_stop_nor_the_request_after_it(
     make: Make, server: PracticeServer, tmp_path: Path, kind: str
 ) -> None:
     agent = make()
+    HELD.clear()
+    go_on = tmp_path / "go on"
     agent.shell.user_ns["started"] = started = threading.Event()
     if kind == "command":
         (tmp_path / "home").mkdir()
-        (tmp_path / "home" / "hooks.json").write_text('{"stop": ["sleep 3.2"]}')
+        wait = f"until test -e '{go_on}'; do sleep 0.05; done"
+        (tmp_path / "home" / "hooks.json").write_text(json.dumps({"stop": [wait]}))
         (tmp_path / "home" / "hooks.json").chmod(0o600)
     else:
         hooks.stop(plainly if kind == "function" else awaited)
@@ -332,11 +341,18 @@ def test_slow_stop_hooks_hold_up_neither_a_stop_nor_the_request_after_it(
         assert agent.run_sync("wait").status == "stopped"
         assert time.monotonic() - stopped[0] < within(2.0, 60)  # half a second on an idle machine
         seen = Seen()
-        server.script(text("one two three four five six seven eight nine ten eleven twelve", delay=0.3))
-        result = agent.prepare("count", Options(), seen).run_blocking()  # longer than the hook of the turn before
+
+        def while_it_answers(body: Any) -> Any:
+            HELD.set()
+            go_on.touch()
+            return text("one two three four five six", delay=0.1)
+
+        server.script(while_it_answers)
+        result = agent.prepare("count", Options(), seen).run_blocking()
         assert result.status == "finished"
         assert isinstance(seen.events[-1], TurnEnded)
     finally:
+        HELD.set()
         hooks.clear()
     assert not [line for line in agent.notices if line.startswith("hook ")]
 
@@ -345,11 +361,10 @@ STUBBORN = threading.Event()
 """Set when `stubborn` has begun."""
 
 
-async def stubborn(seconds: float) -> str:
+async def stubborn() -> str:
     """Continues however often it is cancelled."""
-    until = time.monotonic() + seconds
     STUBBORN.set()
-    while time.monotonic() < until:
+    while not HELD.is_set():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(0.05)
     return "at last"
@@ -357,18 +372,21 @@ async def stubborn(seconds: float) -> str:
 
 @pytest.mark.paced
 def test_a_turn_that_outlives_its_stop_keeps_its_session_and_takes_no_other_turns_panel(
-    make: Make, server: PracticeServer
+    make: Make, server: PracticeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(dispatcher, "_CLOSE", 0.3)
     agent = make(tools=(tool(stubborn),))
     for number in range(2):
-        server.script(calls("stubborn", {"seconds": 5}))
+        server.script(calls("stubborn", {}))
         STUBBORN.clear()
+        HELD.clear()
         threading.Thread(target=lambda: STUBBORN.wait(60) and agent.stop()).start()
         with pytest.raises(AgentError, match="did not close"):
             agent.run_sync(f"wait {number}")
         with pytest.raises(UsageError, match="has not ended yet"):
             agent.run_sync("and now?")
         if number == 0:
+            HELD.set()
             began = time.monotonic()
             while not free(agent):
                 assert time.monotonic() - began < within(10, 100)
@@ -377,7 +395,9 @@ def test_a_turn_that_outlives_its_stop_keeps_its_session_and_takes_no_other_turn
             assert agent.run_sync("and now?").text == "free again"
     agent.new()  # another session has nothing to wait for
     seen = Seen()
-    server.script(calls("python", {"code": "import time; time.sleep(4)"}), text("mine"))
+    agent.shell.user_ns["held"] = HELD
+    code = "import time; held.set(); time.sleep(0.5)"  # the other turn ends meanwhile
+    server.script(calls("python", {"code": code}), text("mine"))
     assert agent.prepare("mine?", Options(), seen).run_blocking().text == "mine"
     assert isinstance(seen.events[-1], TurnEnded)
     server.script(calls("python", {"code": "served = 1"}), text("served"))
@@ -395,15 +415,12 @@ def free(agent: Agent) -> bool:
 
 def test_a_session_that_was_let_go_leaves_memory(make: Make, server: PracticeServer) -> None:
     agent = make()
-    known: list[weakref.ref[Session]] = []
+    gc.collect()
     others = {id(each) for each in gc.get_objects() if isinstance(each, Session)}  # of tests before
 
     def ask(**options: Any) -> None:
         server.script(calls("python", {"code": "n = 1"}), text("ok"))
         assert agent.run_sync("once more", **options).status == "finished"
-        gc.collect()
-        alive = [each for each in gc.get_objects() if isinstance(each, Session) and id(each) not in others]
-        known.extend(weakref.ref(each) for each in alive if weakref.ref(each) not in known)
 
     ask()
     ask(fresh=True)
@@ -419,7 +436,8 @@ def test_a_session_that_was_let_go_leaves_memory(make: Make, server: PracticeSer
     del first
     ask()
     gc.collect()
-    assert [ref() for ref in known if ref() is not None] == [agent.session]
+    left = [each for each in gc.get_objects() if isinstance(each, Session) and id(each) not in others]
+    assert left == [agent.session]
 
 
 class Stuck:
@@ -428,11 +446,15 @@ class Stuck:
     url, window, api_key = "http://127.0.0.1:9", 0, None
 
     def stop(self) -> None:
-        time.sleep(3.5)
+        HELD.wait(60)
         raise RuntimeError("it does not stop")
 
 
-def test_what_does_not_end_keeps_nothing_else_from_ending(make: Make, server: PracticeServer, tmp_path: Path) -> None:
+def test_what_does_not_end_keeps_nothing_else_from_ending(
+    make: Make, server: PracticeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ipyagent.agent.ENDING", 0.3)
+    HELD.clear()
     agent = make()
     agent.run_sync("hello")
     session = agent.session
@@ -441,7 +463,8 @@ def test_what_does_not_end_keeps_nothing_else_from_ending(make: Make, server: Pr
     agent.close()
     assert agent.session is None
     assert not in_use(session.journal.folder)
-    assert [line for line in agent.notices if "did not end within 3 s" in line]
+    assert [line for line in agent.notices if "did not end within 0.3 s" in line]
+    HELD.set()
     until = time.monotonic() + 5
     while "ipyagent" in [thread.name for thread in threading.enumerate()]:
         assert time.monotonic() < until

@@ -23,7 +23,9 @@ from rooms import as_json, results
 from ipyagent.context.notes_file import NOTES
 from ipyagent.journal.events import Compacted, ModelChosen, Streamed
 from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.kernel import dispatcher
 from ipyagent.loop.mailbox import MailMessage, received
+from ipyagent.parts.shell import tool as shell_tool
 from ipyagent.practice.replies import Reply, calls, text, tool
 from ipyagent.redaction import redacted
 
@@ -82,8 +84,13 @@ def everything(room: CompactRoom | NotesRoom) -> Iterator[tuple[str, bytes]]:
             if isinstance(event, Streamed):
                 said.setdefault((event.channel, event.ref), []).append(event.text)
         yield from ((f"{path}, pieces of {key}", "".join(parts).encode()) for key, parts in said.items())
+    seen: set[bytes] = set()
     for number, exchange in enumerate(room.server.messages):
-        yield f"request {number}", json.dumps(exchange.body, ensure_ascii=False).encode()
+        parts = [*exchange.body["messages"], {**exchange.body, "messages": []}]  # type: ignore[index]
+        for part in (json.dumps(each, ensure_ascii=False).encode() for each in parts):
+            if part not in seen:  # most of a request was sent before
+                seen.add(part)
+                yield f"request {number}", part
 
 
 def found(room: CompactRoom | NotesRoom, needles: dict[str, str]) -> list[str]:
@@ -101,7 +108,10 @@ def found(room: CompactRoom | NotesRoom, needles: dict[str, str]) -> list[str]:
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[CompactRoom]:
+def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CompactRoom]:
+    """What is printed a character at a time is cut as often as at the usual pace, in a tenth of the time."""
+    monkeypatch.setattr(dispatcher, "_BATCH", dispatcher._BATCH / 10)
+    monkeypatch.setattr(shell_tool, "TICK", shell_tool.TICK / 10)
     with compact_room(tmp_path, any_model=True) as made:
         yield made
 
@@ -111,7 +121,7 @@ import sys, time
 def slowly(text, size, stream=sys.stdout):
     for at in range(0, len(text), size):
         stream.write(text[at:at + size]); stream.flush()
-        time.sleep(0.002 if size == 1 else 0.012)
+        time.sleep(0.0002 if size == 1 else 0.0012)
     stream.write('\\n')
 """
 NEEDLES = {name: needle for name, (_, needle) in KINDS.items()}
@@ -128,7 +138,7 @@ def test_no_secret_that_is_printed_reaches_journal_or_model(room: CompactRoom, t
     in_shell = (
         f"{sys.executable} -c \"import json,sys,time\n"
         f"for text in json.load(open('{outside}')).values():\n"
-        "    for c in text + chr(10):\n        sys.stdout.write(c); sys.stdout.flush(); time.sleep(0.001)\""
+        "    for c in text + chr(10):\n        sys.stdout.write(c); sys.stdout.flush(); time.sleep(0.0001)\""
     )
     answers = 0
 
@@ -152,7 +162,7 @@ def test_no_secret_that_is_printed_reaches_journal_or_model(room: CompactRoom, t
             tool("python", {"code": "raise ValueError(' and '.join(values))"}),
             tool("python", {"code": "print('\\n'.join(values))\nprint('word ' * 30_000)\nvalues[::-1]"}),
             tool("python", {"code": "('\\n'.join(values) + '\\n') * 40"}),
-            tool("python", {"code": "'\\n'.join(values).encode() * 900"}),
+            tool("python", {"code": "'\\n'.join(values).encode() * 90"}),
             tool("shell", {"command": in_shell}),
             tool("shell", {"command": "cat settings.env"}),
             tool("read_file", {"path": "settings.env"}),
@@ -258,7 +268,7 @@ def test_what_stands_below_a_secrets_name_reaches_neither_model_nor_journal(room
     for name, table in TABLES.items():
         (room.folder / name).write_text(table.format(*CELLS))
     slow = "import time\nfor name in names:\n    for c in open(name).read():\n"
-    slow += "        print(c, end='', flush=True); time.sleep(0.001)"
+    slow += "        print(c, end='', flush=True); time.sleep(0.0001)"
     steps = [
         *(tool("read_file", {"path": name}) for name in TABLES),
         *(tool("shell", {"command": f"cat {name}"}) for name in TABLES),

@@ -68,6 +68,8 @@ _MOST_LINKS = 40
 """As in the kernel."""
 _STREAMS = ("/dev/tty", "/dev/pts/", "/proc/")
 """The system's own, and pipes that a command has open."""
+_FORKED: dict[str, Any] = {} if sys.version_info >= (3, 11, 4) or sys.platform == "win32" else {"group": os.getegid()}
+"""Has Popen fork: before 3.11.4 it kept the interpreter's lock within `vfork`, and the child's `setsid` waits for us."""
 
 
 def _numbers() -> dict[int, str]:
@@ -408,7 +410,7 @@ def spawn(
             listener = confine.install(Libc(), _program(), listen=True)
             listeners.put(listener)
             told = True
-            made.append(subprocess.Popen(command, **popen))
+            made.append(subprocess.Popen(command, **popen, **_FORKED))
         except BaseException as problem:  # noqa: BLE001 -- raised again below, on the caller's thread
             failed.append(problem)
             if not told:

@@ -21,6 +21,7 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
     with PracticeServer() as server:
         made = Room(tmp_path_factory.mktemp("within"), server, {"IPYAGENT_MODE": "auto"})
         made.ok("%load_ext ipyagent")
+        made.ok("import ipyagent.ui.panel; ipyagent.ui.panel.PAGE_PATIENCE = 0.2")  # no page will come
         yield made
         made.close()
 

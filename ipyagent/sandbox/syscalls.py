@@ -69,7 +69,7 @@ _MOST_LINKS = 40
 _STREAMS = ("/dev/tty", "/dev/pts/", "/proc/")
 """The system's own, and pipes that a command has open."""
 _FORKED: dict[str, Any] = {} if sys.version_info >= (3, 11, 4) or sys.platform == "win32" else {"group": os.getegid()}
-"""Has Popen fork: before 3.11.4 it kept the interpreter's lock within `vfork`, and the child's `setsid` waits for us."""
+"""Has Popen fork: before 3.11.4 it kept the interpreter's lock in `vfork`, and the child's `setsid` waits for us."""
 
 
 def _numbers() -> dict[int, str]:

@@ -68,8 +68,10 @@ _MOST_LINKS = 40
 """As in the kernel."""
 _STREAMS = ("/dev/tty", "/dev/pts/", "/proc/")
 """The system's own, and pipes that a command has open."""
-_FORKED: dict[str, Any] = {} if sys.version_info >= (3, 11, 4) or sys.platform == "win32" else {"group": os.getegid()}
+_FORKED: dict[str, Any] = {}
 """Has Popen fork: before 3.11.4 it kept the interpreter's lock in `vfork`, and the child's `setsid` waits for us."""
+if sys.platform != "win32" and sys.version_info < (3, 11, 4):
+    _FORKED["group"] = os.getegid()
 
 
 def _numbers() -> dict[int, str]:

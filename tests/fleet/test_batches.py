@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import _thread
+import ast
 import http.client
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from kernels import Kernel
 from pace import within
 from rooms import KEY, MODEL
 
@@ -36,7 +33,6 @@ from ipyagent.project import Project, user_folder
 if TYPE_CHECKING:
     from conftest import Office
 
-ROOT = Path(__file__).parents[2]
 THEIRS = {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}
 
 
@@ -223,13 +219,28 @@ def test_an_interrupt_returns_at_once_and_the_next_call_fetches_the_answers(offi
     assert on_disk(project) == []
 
 
-def call_in_process(office: Office, prompts: list[str]) -> subprocess.Popen[str]:
-    code = (
-        f"import json, ipyagent\nrows = ipyagent.agent_map({prompts!r}, batch=True, settings={office.settings!r})\n"
-        "print(json.dumps([row['text'] for row in rows]))"
-    )
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, text=True)
+class CallElsewhere:
+    """A call in a kernel of its own; `texts` waits for it."""
+
+    def __init__(self, office: Office, prompts: list[str]) -> None:
+        self._kernel = Kernel(cwd=Path.cwd())
+        call = f"ipyagent.agent_map({prompts!r}, batch=True, settings={office.settings!r})"
+        self._message = self._kernel.client.execute(
+            f"import ipyagent\nrows = {call}", user_expressions={"texts": "[row['text'] for row in rows]"}
+        )
+
+    @property
+    def runs(self) -> bool:
+        return bool(self._kernel.manager.is_alive())
+
+    def kill(self) -> None:
+        self._kernel.close()  # by SIGKILL
+
+    def texts(self) -> list[str]:
+        while (got := self._kernel.client.get_shell_msg(timeout=60))["parent_header"].get("msg_id") != self._message:
+            pass
+        self._kernel.close()
+        return list(ast.literal_eval(got["content"]["user_expressions"]["texts"]["data"]["text/plain"]))
 
 
 @pytest.mark.parametrize("where", ["waiting", "sending", "taking in"])
@@ -247,16 +258,15 @@ def test_a_kill_at_any_place_loses_nothing_and_pays_for_nothing_twice(
         return echo(body)
 
     office.server.brain = brain
-    process = call_in_process(office, prompts)
+    elsewhere = CallElsewhere(office, prompts)
     done = project / ".ipyagent" / "sessions" / "map" / "done"
     until = time.monotonic() + 30
     ready = {"waiting": lambda: asked and on_disk(project), "sending": lambda: created(office.server)}
     while not ready.get(where, lambda: len(list(done.glob("*.json"))) > 5)():
         assert time.monotonic() < until
-        assert process.poll() is None
+        assert elsewhere.runs
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    elsewhere.kill()
     if where == "sending":  # as if the kill had come before the answer was read
         shelf = BatchFolder(project / ".ipyagent" / "sessions" / "map", user_folder())
         for batch in shelf.all():
@@ -278,14 +288,13 @@ def test_two_calls_at_once_on_one_folder_hand_nothing_in_twice(office: Office) -
 
     office.server.brain = brain
     prompts = ["one", "two", "three"]
-    first, second = call_in_process(office, prompts), call_in_process(office, prompts)
+    first, second = CallElsewhere(office, prompts), CallElsewhere(office, prompts)
     while not created(office.server):
         time.sleep(0.02)
-    time.sleep(2)
+    time.sleep(0.5)
     go.set()
-    for process in (first, second):
-        out, _ = process.communicate(timeout=60)
-        assert json.loads(out) == ["about one", "about two", "about three"]
+    for call in (first, second):
+        assert call.texts() == ["about one", "about two", "about three"]
     assert created(office.server) == 1
 
 
@@ -385,11 +394,10 @@ def test_a_call_does_not_wait_for_the_batches_of_another(office: Office, project
         return echo(body)
 
     office.server.brain = brain
-    slow = call_in_process(office, ["slow"])
+    slow = CallElsewhere(office, ["slow"])
     while not on_disk(project) or not on_disk(project)[0].id:
         time.sleep(0.02)
-    slow.send_signal(signal.SIGKILL)
-    slow.communicate()
+    slow.kill()
     assert [row["text"] for row in agent_map(["quick"], batch=True, settings=office.settings)] == ["about quick"]
     assert len(on_disk(project)) == 1
     go.set()

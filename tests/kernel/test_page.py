@@ -31,6 +31,7 @@ def test_a_page_is_heard_while_code_blocks_and_counts_for_its_own_notebook(kerne
 def test_a_page_that_does_not_take_an_edit_in_time_is_closed_and_never_told_to_make_it(kernel: Kernel) -> None:
     code = LINK + (
         f"link.hear({HELLO!r})\npage = link.page_of(book)\n"
+        "import ipyagent.kernel.page as module\nmodule.PATIENCE = 0.5\n"
         "try:\n    await link.have_done(page, [{'action': 'delete', 'cell': 'c'}])\nexcept Unanswered as problem:\n"
         "    import json; print('VALUE', json.dumps([problem.taken, link.page_of(book) is None]))\nlink.close()"
     )

@@ -28,11 +28,19 @@ PROCESSES = {"Popen", "ProcessPoolExecutor", "create_subprocess_exec", "create_s
 def calls() -> list[tuple[str, str, ast.Call]]:
     """Every call of a name in the package: its file, what is called, and the call itself."""
     return [
-        (path.relative_to(ROOT / "ipyagent").as_posix(), ast.unparse(node.func), node)
+        (path.relative_to(ROOT / "ipyagent").as_posix(), dotted(node.func), node)
         for path in (ROOT / "ipyagent").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
     ]
+
+
+def dotted(node: ast.expr) -> str:
+    """The last two names of what is called."""
+    if isinstance(node, ast.Name):
+        return node.id
+    assert isinstance(node, ast.Attribute)
+    return f"{node.value.id}.{node.attr}" if isinstance(node.value, ast.Name) else f"….{node.attr}"
 
 
 def calling(names: set[str]) -> set[str]:
@@ -94,7 +102,7 @@ while True:
     _left = _ours or _now['processes'] or _now['sessions'] or (_kinds(_now) - _kinds(_before)).total() > 2
     if not _left or _time.monotonic() > _end:
         break
-    _time.sleep(0.1)
+    _time.sleep(0.4)
 _said(_now)
 """
 

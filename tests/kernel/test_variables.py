@@ -184,7 +184,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.text(alphabet=st.characters(), max_size=20), VALUES, max_size=8), st.integers(0, 400))
 def test_any_values_give_a_bounded_printable_text(namespace: dict[str, Any], limit: int) -> None:
     for text in (summarize(namespace, limit=limit), describe("x", namespace, limit=limit)):

@@ -21,6 +21,7 @@ from reportlab.pdfgen.canvas import Canvas
 from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure
+from ipyagent.parts.files import tools as files_tools
 from ipyagent.parts.files.tools import read_file
 
 
@@ -176,14 +177,15 @@ def test_kinds_of_the_first_rows_are_told_as_such(here: ShellWorkspace) -> None:
     assert "\n\ncolumns:\n  id: integer, 1 to 2\n" in table(here, "id,x\n1,2\n2,3\n")
 
 
-def test_rows_end_where_csv_ends_them(here: ShellWorkspace) -> None:
+def test_rows_end_where_csv_ends_them(here: ShellWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_tools, "MOST", 1_600_000)
     shown = table(here, "id,text\n1,hello\u2028world\n2,b\x0cc\n3,x\u0085y\n")
     assert shown.startswith("t.csv: 3 rows x 2 columns")
     assert "  id: integer, 1 to 3\n" in shown
     assert table(here, "id,x\r" + "1,2\r" * 2_000).startswith("t.csv: 2,000 rows x 2 columns")
     assert table(here, "id,x\n" + '1,"a\n\nb"\n\n' * 1_500).startswith("t.csv: 1,500 rows x 2 columns")
-    long = table(here, "id,x\n" + ('1,"' + "\n" * 9_000 + '"\n') * 2_000)
-    assert long.startswith("t.csv: more than 1,8")  # 16 of 18 MB are read, of 2,000 rows
+    long = table(here, "id,x\n" + ('1,"' + "\n" * 900 + '"\n') * 2_000)
+    assert long.startswith("t.csv: more than 1,7")  # 1.6 of 1.8 MB are read, of 2,000 rows
 
 
 @pytest.mark.parametrize(("text", "separator", "columns"), [
@@ -370,13 +372,14 @@ def test_a_sheet_that_says_it_is_huge_is_as_small_as_it_is(here: ShellWorkspace)
     assert shown.endswith("first 1 rows:\na\tb\n1\tx y\\nz")
 
 
-def test_a_long_sheet_is_not_read_to_its_end(here: ShellWorkspace) -> None:
+def test_a_long_sheet_is_not_read_to_its_end(here: ShellWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_tools, "PROFILED", 5_000)
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet("long")
-    for number in range(600):
+    for number in range(60):
         sheet.append([number] * 100)
     book.save(here.root / "long.xlsx")
-    assert "sheet 'long': more than 500 rows x 100 columns" in read(here, "long.xlsx")
+    assert "sheet 'long': more than 50 rows x 100 columns" in read(here, "long.xlsx")
 
 
 def sheet_of(here: ShellWorkspace, *rows: list[Any]) -> str:
@@ -387,10 +390,11 @@ def sheet_of(here: ShellWorkspace, *rows: list[Any]) -> str:
     return read(here, "s.xlsx")
 
 
-def test_a_sheet_says_what_of_it_was_read(here: ShellWorkspace) -> None:
-    long = sheet_of(here, [], ["id"], *([number] * 200 for number in range(300)))
-    assert "'Sheet': more than 250 rows (the file says 300) x 200 columns" in long
-    assert "columns (kinds and values of the first 250 rows only):\n  id: integer, 0 to 249\n" in long
+def test_a_sheet_says_what_of_it_was_read(here: ShellWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_tools, "PROFILED", 5_000)
+    long = sheet_of(here, [], ["id"], *([number] * 200 for number in range(30)))
+    assert "'Sheet': more than 25 rows (the file says 30) x 200 columns" in long
+    assert "columns (kinds and values of the first 25 rows only):\n  id: integer, 0 to 24\n" in long
     gap = sheet_of(here, ["id"], [1], [2], *[[None]] * 1_500, [3])
     assert "'Sheet': 3 rows x 1 columns\n\ncolumns:\n  id: integer, 1 to 3\n" in gap
     wide = sheet_of(here, [f"c{number}" for number in range(201)], list(range(201)))
@@ -412,7 +416,7 @@ def test_rows_of_formulas_alone_are_rows(here: ShellWorkspace) -> None:
     assert "  a: integer, 1 to 5; 1 of 3: formula that was not computed yet, =A2\n" in some
 
 
-def test_a_broken_workbook_and_a_bomb_are_sentences(here: ShellWorkspace) -> None:
+def test_a_broken_workbook_and_a_bomb_are_sentences(here: ShellWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     (here.root / "none.xlsx").write_bytes(b"PK\x03\x04 and then nothing")
     with zipfile.ZipFile(here.root / "other.xlsx", "w") as other:
         other.writestr("word/document.xml", "<x/>")
@@ -421,7 +425,8 @@ def test_a_broken_workbook_and_a_bomb_are_sentences(here: ShellWorkspace) -> Non
             read(here, name)
     with zipfile.ZipFile(here.root / "bomb.xlsx", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as bomb:
         for number in range(9):
-            bomb.writestr(f"{number}.xml", b"\0" * (64 * 1024 * 1024))
+            bomb.writestr(f"{number}.xml", b"\0" * (1024 * 1024))
+    monkeypatch.setattr(files_tools, "UNPACKED", 8 * 1024 * 1024)
     with pytest.raises(ToolFailure, match="unpacks to more than"):
         read(here, "bomb.xlsx")
     (here.root / "old.xls").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600)

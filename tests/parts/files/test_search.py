@@ -91,7 +91,7 @@ def test_a_match_in_a_long_line_is_shown_by_what_is_around_it(workspace: ShellWo
 
 def test_searching_long_lines_is_linear_in_them(workspace: ShellWorkspace) -> None:
     seconds = []
-    for size in (400_000, 1_600_000):
+    for size in (30_000, 120_000):
         line = "foo " * (size // 4)
         began = time.perf_counter()
         assert match_in(re.compile("foo.*bar"), line) is None

@@ -92,7 +92,7 @@ def test_a_stream_cut_at_any_byte_loses_nothing_that_was_shown(
 ) -> None:
     rig = make_rig(request_timeout=0.4 if how == "hang" else 20.0)
     dice = random.Random(how)
-    places = [dice.randrange(20, 5000) for _ in range(6 if how == "hang" else 30)]
+    places = [dice.randrange(20, 5000) for _ in range(3 if how == "hang" else 10)]
     told = 0
     for place in places:
         reply = calls([("glob", {"pattern": "*.py"}), ("glob", {"pattern": "*.md"})], say=STORY, thinking="Hm. " * 20)
@@ -111,7 +111,7 @@ def test_a_stream_cut_at_any_byte_loses_nothing_that_was_shown(
         assert any(story.strip() in said for said in sent), place
         assert [exchange.error for exchange in server.refused] == [], place
         assert server.scripted == 0, place
-    assert told >= 2, "no cut met the text"
+    assert told >= 1, "no cut met the text"
     rig.fault_turn()
 
 

@@ -21,9 +21,9 @@ PDF = base64.b64encode(b"%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Roo
 
 
 @make_tool(permission="none", writes=False, parallel=True)
-def scan(number: int) -> Any:
-    """A page as a picture of 2,500 x 2,500 pixels."""
-    return Image.new("RGB", (2_500, 2_500), (number * 9 % 256, 40, 90))
+def scan(number: int, height: int = 250) -> Any:
+    """A page as a picture, 2,500 pixels wide."""
+    return Image.new("RGB", (2_500, height), (number * 9 % 256, 40, 90))
 
 
 @make_tool(permission="none", writes=False)
@@ -61,7 +61,7 @@ def test_twenty_one_pictures_of_2500_pixels_are_all_accepted(room: CompactRoom) 
 def test_a_compaction_leaves_words_for_pictures_and_documents(room: CompactRoom) -> None:
     agent = room.agent(window=40_000, layer_clear_results=False)
     agent.shell.user_ns.update(scan=scan, brochure=brochure)
-    first = [tool("scan", {"number": 1}), tool("brochure", {}), text("a red page and a brochure")]
+    first = [tool("scan", {"number": 1, "height": 2_500}), tool("brochure", {}), text("a red page and a brochure")]
     assert room.turn(agent, "look at both", *first).status == "finished"
     body = room.server.messages[-1].body
     assert body is not None

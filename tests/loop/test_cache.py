@@ -11,7 +11,7 @@ from loop_rig import Rig
 from ipyagent.practice.replies import Reply, calls, text, tool
 from ipyagent.practice.server import PracticeServer
 
-TURNS = 36
+TURNS = 18
 MINIMUM = 1_024
 """The smallest prefix that claude-sonnet-5-5 caches, in tokens."""
 FIRST_PICTURE = 2

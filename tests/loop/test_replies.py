@@ -273,7 +273,7 @@ def test_bound_thinking_is_never_refused_in_a_long_mixed_session(make_rig: Calla
     rig = make_rig(tools=[Camera(png(30, 20))])
     thought = Reply(({"type": "thinking", "thinking": "Hm.", "signature": ""},), "end_turn")
     models = [MODEL, "claude-opus-5-5", "claude-haiku-5-5"]
-    for number in range(24):
+    for number in range(12):
         rig.server.script(
             calls(
                 [("python", {"code": f"x = {number}"}), ("camera", {}), ("glob", {"pattern": "*"})],
@@ -284,8 +284,8 @@ def test_bound_thinking_is_never_refused_in_a_long_mixed_session(make_rig: Calla
             tool("variables", {"name": "x"}, thinking="And then?"),
             text(f"answer {number}", thinking="Clear." if number % 3 else None),
         )
-        model = models[number // 8]
-        if number == 12:
+        model = models[number // 4]
+        if number == 6:
             rig.agent.new()
         result = rig.turn(f"question {number}", model=model)
         assert (result.status, result.text) == ("finished", f"answer {number}"), result.message

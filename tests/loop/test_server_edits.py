@@ -23,6 +23,7 @@ from ipyagent.practice.replies import fault, text, tool
 from ipyagent.practice.server import PracticeServer
 from ipyagent.reports.timeline import Shares
 
+RESULTS = "clear_tool_uses_20250919"
 SMALL = {
     "server_clear_trigger": 9_000, "server_clear_at_least": 3_000, "layer_notes": False, "clear_keep": 2,
     "subagents": False, "messages": False,
@@ -49,17 +50,53 @@ def kinds(rig: Rig, kind: type[Any]) -> list[Any]:
 
 
 def test_the_server_clears_and_we_do_not(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
+    """In batches, thinking too; what went is in files that the next turn is told of, and our count follows."""
     rig = make_rig(engine="server", clear_policy="every_turn", **SMALL)
-    work(rig, server)
+    work(rig, server, turns=16)
     assert all(managed(server))
     assert kinds(rig, ResultsCleared) == []
-    edits = [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
-    assert edits
+    both = kinds(rig, ServerEdited)
+    assert {event.edit for event in both} == {RESULTS, "clear_thinking_20251015"}
+    assert 2 <= len(both) <= 6, "in batches, not with every turn"
+    edits = [event for event in both if event.edit == RESULTS]
     assert all(event.tokens >= 3_000 and event.cleared >= 2 for event in edits)
     assert len({(event.cleared, event.tokens) for event in edits}) == len(edits), "journalled when it changes only"
     assert len([event for event in kinds(rig, LayerDecision) if event.layer == "server_edits"]) == 1
     assert all(event.expected for event in kinds(rig, CacheBroken)), kinds(rig, CacheBroken)
     assert "left out by the server" in report(rig.agent, [])
+    # the cache
+    usages = [exchange.usage for exchange in server.messages]
+    prompts = [exchange.prompt_tokens for exchange in server.messages]
+    broken = [at for at in range(1, len(usages)) if usages[at]["cache_read_input_tokens"] < prompts[at - 1] - 1_024]
+    assert len(broken) <= 3, broken
+    # our count
+    reports = kinds(rig, UsageReported)
+    assert max(report.usage.prompt for report in reports) < 16_000
+    errors = [abs(report.predicted - report.usage.prompt) / report.usage.prompt for report in reports[-8:]]
+    assert sorted(errors)[4] < 0.1, errors
+    session = rig.agent.session
+    assert session is not None
+    assert 0.7 < session.view.calibration.factor < 1.4
+    # the files
+    notes = [event for event in kinds(rig, SystemReminder) if event.layer == "server_edits"]
+    assert 2 <= len(notes) <= len(edits)
+    said = [event.id for event in kinds(rig, UserMessage)]
+    assert {note.id - 1 for note in notes} <= set(said), "each right behind a request: nothing earlier changes"
+    kept = ""
+    for at, note in enumerate(notes, 1):
+        assert f"tool-results/left-{at}.txt" in note.text
+        kept += (session.journal.folder / f"tool-results/left-{at}.txt").read_text()
+    for number in range(edits[-1].cleared - 2):
+        assert kept.count(f"\n{number} words") == 1, number
+    # and when it leaves out nothing any more
+    assert session.view.left_out.upto > 0
+    rig.settings.server_clear_trigger = 90_000
+    server.script(text("fine"))
+    rig.turn("and now?")
+    assert session.view.left_out.upto == 0
+    assert [event.cleared for event in kinds(rig, ServerEdited)][-1:] == [0]
+    assert all(event.expected for event in kinds(rig, CacheBroken)), kinds(rig, CacheBroken)
+    assert [exchange.error for exchange in server.refused] == []
 
 
 def test_auto_leaves_clearing_to_us_until_the_servers_trigger_is_near(
@@ -90,7 +127,7 @@ def test_auto_pays_for_nothing_that_the_server_has_left_out(
             table(rig, server, number)
         usages = [exchange.usage for exchange in server.messages[begun:]]
         written[engine] = sum(usage["cache_creation_input_tokens"] for usage in usages)
-        edits = [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
+        edits = [event for event in kinds(rig, ServerEdited) if event.edit == RESULTS]
         assert len(edits) >= 2
         left_out = edits[-1].tokens
     assert written["auto"] <= written["server"]
@@ -106,7 +143,7 @@ def test_auto_clears_by_itself_again_what_came_behind_what_the_server_left_out(
     rig = make_rig(engine="auto", **{**SMALL, "window": 60_000, "server_clear_trigger": 18_500, "clear_keep": 1})
     for number in range(1, 9):
         table(rig, server, number)
-    (edit,) = [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
+    (edit,) = [event for event in kinds(rig, ServerEdited) if event.edit == RESULTS]
     calls = {event.call: event.id for event in kinds(rig, ToolReturned)}
     before = server.messages[-1].prompt_tokens
     rig.settings.clear_policy = "every_turn"
@@ -135,26 +172,10 @@ def test_a_compaction_and_its_undo_know_what_the_server_had_left_out(
         rig.turn("and now?")
         assert told == pytest.approx(server.messages[-1].prompt_tokens, rel=0.06), line
     assert kinds(rig, ResultsCleared) == [], "the server leaves them out again"
-    edits = [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
+    edits = [event for event in kinds(rig, ServerEdited) if event.edit == RESULTS]
     assert [event.cleared for event in edits] == [4, 8, 0], "and that is no news"
     assert session.history.savings["server_edits"].tokens == pytest.approx(edits[1].tokens, rel=0.01)
     assert [exchange.error for exchange in server.refused] == []
-
-
-def test_it_is_told_when_the_server_leaves_out_nothing_any_more(
-    make_rig: Callable[..., Rig], server: PracticeServer
-) -> None:
-    rig = make_rig(engine="server", **SMALL)
-    work(rig, server, turns=7)
-    session = rig.agent.session
-    assert session is not None
-    assert session.view.left_out.upto > 0
-    rig.settings.server_clear_trigger = 90_000
-    server.script(text("fine"))
-    rig.turn("and now?")
-    assert session.view.left_out.upto == 0
-    assert [event.cleared for event in kinds(rig, ServerEdited)][-1:] == [0]
-    assert all(event.expected for event in kinds(rig, CacheBroken)), kinds(rig, CacheBroken)
 
 
 def test_auto_lets_the_server_clear_in_the_middle_of_a_turn(
@@ -164,53 +185,8 @@ def test_auto_lets_the_server_clear_in_the_middle_of_a_turn(
     many = [tool("python", {"code": f"print({at}, 'words ' * 900)"}, thinking="Next.") for at in range(9)]
     server.script(*many, text("It is done."))
     assert rig.turn("look nine times").status == "finished"
-    assert [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
+    assert [event for event in kinds(rig, ServerEdited) if event.edit == RESULTS]
     assert [exchange.error for exchange in server.refused] == []
-
-
-def test_thinking_goes_with_the_results_and_stays_gone(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
-    rig = make_rig(engine="server", **SMALL)
-    work(rig, server, turns=14)
-    edits = kinds(rig, ServerEdited)
-    assert {event.edit for event in edits} == {"clear_tool_uses_20250919", "clear_thinking_20251015"}
-    assert 2 <= len(edits) <= 6, "in batches, not with every turn"
-    usages = [exchange.usage for exchange in server.messages]
-    prompts = [exchange.prompt_tokens for exchange in server.messages]
-    broken = [at for at in range(1, len(usages)) if usages[at]["cache_read_input_tokens"] < prompts[at - 1] - 1_024]
-    assert len(broken) <= 3, broken
-
-
-def test_what_the_server_left_out_is_kept_in_a_file_that_the_next_turn_is_told_of(
-    make_rig: Callable[..., Rig], server: PracticeServer
-) -> None:
-    rig = make_rig(engine="server", **SMALL)
-    work(rig, server, turns=20)
-    notes = [event for event in kinds(rig, SystemReminder) if event.layer == "server_edits"]
-    edits = [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
-    assert 2 <= len(notes) <= len(edits)
-    said = [event.id for event in kinds(rig, UserMessage)]
-    assert {note.id - 1 for note in notes} <= set(said), "each right behind a request: nothing earlier changes"
-    assert rig.agent.session is not None
-    folder = rig.agent.session.journal.folder
-    kept = ""
-    for at, note in enumerate(notes, 1):
-        assert f"tool-results/left-{at}.txt" in note.text
-        kept += (folder / f"tool-results/left-{at}.txt").read_text()
-    for number in range(edits[-1].cleared - 2):
-        assert kept.count(f"\n{number} words") == 1, number
-    assert all(event.expected for event in kinds(rig, CacheBroken)), kinds(rig, CacheBroken)
-    assert [exchange.error for exchange in server.refused] == []
-
-
-def test_our_count_follows_the_servers(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
-    rig = make_rig(engine="server", **SMALL)
-    work(rig, server, turns=14)
-    reports = kinds(rig, UsageReported)
-    assert max(report.usage.prompt for report in reports) < 16_000
-    errors = [abs(report.predicted - report.usage.prompt) / report.usage.prompt for report in reports[-8:]]
-    assert sorted(errors)[4] < 0.1, errors
-    assert rig.agent.session is not None
-    assert 0.7 < rig.agent.session.view.calibration.factor < 1.4
 
 
 def test_what_the_server_left_out_is_off_the_results_and_off_nothing_else(
@@ -219,7 +195,7 @@ def test_what_the_server_left_out_is_off_the_results_and_off_nothing_else(
     rig = make_rig(engine="server", **{**SMALL, "window": 60_000, "server_clear_trigger": 18_500})
     for number in range(1, 11):
         table(rig, server, number)
-    assert len([event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]) >= 2
+    assert len([event for event in kinds(rig, ServerEdited) if event.edit == RESULTS]) >= 2
     session = rig.agent.session
     assert session is not None
     shares = Shares().of(session.view)
@@ -261,7 +237,7 @@ def test_other_tools_are_excluded_and_small_windows_clear_before_they_compact(
     rig = make_rig(engine="server", window=100_000)
     work(rig, server, turns=1, thinking=None)
     asked = (server.messages[0].body or {})["context_management"]["edits"]
-    assert [edit["type"] for edit in asked][:2] == ["clear_thinking_20251015", "clear_tool_uses_20250919"]
+    assert [edit["type"] for edit in asked][:2] == ["clear_thinking_20251015", RESULTS]
     assert asked[0]["keep"] == "all", "thinking is not cleared turn by turn"
     session = rig.agent.session
     assert session is not None

@@ -14,6 +14,7 @@ from compact_room import CompactRoom, compact_room
 from rooms import plain, room
 
 from ipyagent import tool as user_tool
+from ipyagent.assembly.session_setup import DISPENSABLE, SHARE, fitted
 from ipyagent.assembly.system_prompt import render
 from ipyagent.journal.events import PlanWritten, SystemPromptFrozen, ToolCalled, ToolReturned
 from ipyagent.journal.tokens import estimate_block
@@ -160,3 +161,32 @@ def test_a_seldom_used_tool_of_the_users_is_told_in_its_words_and_a_new_one_rene
     assert [told in search["description"] for search in heads] == [False, True, True, True, True]
     assert len(place.of(agent, SystemPromptFrozen)) == 2
     assert [block["text"] for event in place.of(agent, ToolReturned) for block in event.blocks] == ["1.25", "1.25"]
+
+
+# ---------------------------------------------------------------------- in a small window
+
+
+NEEDED = {"python", "read_file", "edit_file", "shell"}
+
+
+def test_a_large_window_or_an_unknown_one_has_room_for_all() -> None:
+    tools = builtin_tools()
+    for window in (0, 32_000, 200_000, 1_000_000):
+        kept, left = fitted(tools, window)
+        assert (list(kept), left) == ([SEARCH, CALL, *tools], ())
+
+
+@pytest.mark.parametrize("window", [4_000, 6_000, 8_000])
+def test_a_small_window_keeps_what_is_needed_within_its_share(window: int) -> None:
+    kept, left = fitted(builtin_tools(), window)
+    assert set(kept) >= NEEDED
+    assert render(kept).tool_tokens * SHARE <= window
+    assert (SEARCH in kept) == any(getattr(tool, "deferred", "") for tool in kept.values()), "nothing to be found"
+    assert list(left) == [name for name in DISPENSABLE if name in left], "in the fixed order"
+    assert set(left) & set(kept) == set()
+
+
+def test_what_a_session_lists_already_stays() -> None:
+    kept, left = fitted(builtin_tools(), 4_000, listed={"notebook", "memory"})
+    assert {"notebook", "memory"} <= set(kept)
+    assert not {"notebook", "memory"} & set(left)

@@ -51,7 +51,7 @@ def test_the_whole_request_is_taken() -> None:
     assert JUDGE.accept(WHOLE, frozenset()).prompt.tokens > 300
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), JUNK), min_size=1, max_size=3), st.booleans())
 @example([(("messages", 0, "content", 2, "source", "data"), "x")], False)
 @example([(("messages", 0, "content", 0, "text"), "\ud800")], False)

@@ -2,7 +2,7 @@
 
 Met elsewhere, and not again here: unknown commands, options, modes, endings, rules and sessions of `%agent` and
 `%context` (commands/test_commands.py), wrong values of the environment and of configuration files (test_loading.py,
-assembly/test_settings_files.py), a folder that is not trusted or cannot be written (whole/test_trust.py), a full disk,
+assembly/test_settings.py), a folder that is not trusted or cannot be written (whole/test_trust.py), a full disk,
 a cut stream, a key with a line break (loop/test_turn_faults.py), a session that is damaged or not a transcript
 (journal/test_damaged_journal.py), a window that is too small (loop/test_small_windows.py).
 """

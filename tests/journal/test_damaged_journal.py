@@ -151,7 +151,7 @@ def test_a_line_written_twice_is_read_once_and_two_of_one_id_are_both_read(tmp_p
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 10_000), st.booleans())
 def test_no_damage_stops_reading_or_hides_a_line_elsewhere(
     tmp_path_factory: Any, noise: bytes, where: int, overwrite: bool

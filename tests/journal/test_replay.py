@@ -28,7 +28,7 @@ from ipyagent.practice.server.judge import Judge
 from ipyagent.practice.server.models import catalogue
 from ipyagent.practice.server.rules import check_conversation
 
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 CARDS = catalogue(1_000_000, 64_000, 1)
 
 

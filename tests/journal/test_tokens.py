@@ -26,8 +26,9 @@ from ipyagent.journal.tokens import (
     learn_from,
     plausible,
 )
+from tests.bench.bench_tokens import errors_after, errors_before, measure
 
-quick = settings(max_examples=150, deadline=None)
+quick = settings(max_examples=60, deadline=None)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -200,3 +201,27 @@ def test_the_time_of_an_estimate_grows_with_the_length_alone(unit: str) -> None:
 
     seconds(1_000)
     assert seconds(64_000) < 0.1 + 8 * min(seconds(16_000) for _ in range(2))
+
+
+# ---------------------------------------------------------------------- against the reference vocabulary
+
+
+COUNTED = measure()
+needs_reference = pytest.mark.skipif(isinstance(COUNTED, str), reason=str(COUNTED)[:200])
+
+
+@needs_reference
+def test_the_mean_error_of_every_kind_is_at_most_eight_percent_before_calibration() -> None:
+    assert not isinstance(COUNTED, str)
+    found = {kind: statistics.mean(map(abs, errors)) for kind, errors in errors_before(COUNTED).items()}
+    assert set(found) == {"English", "Chinese", "Japanese", "code", "JSON", "base64", "DataFrame"}
+    assert max(found.values()) <= 0.08, found
+
+
+@needs_reference
+def test_after_five_turns_the_next_prompt_is_known_within_five_percent() -> None:
+    assert not isinstance(COUNTED, str)
+    for kind, pieces in COUNTED.items():
+        whole, _ = errors_after([*pieces, *pieces])
+        assert statistics.median(whole) <= 0.05, kind
+        assert statistics.quantiles(whole, n=20)[-1] <= 0.15, kind

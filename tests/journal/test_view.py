@@ -29,22 +29,48 @@ from ipyagent.practice.server.models import catalogue
 from ipyagent.practice.server.rules import check_conversation
 
 CARD = catalogue(200_000, 64_000, None)["practice"]
-DEPTH = int(os.environ.get("VIEW_EXAMPLES", "150"))
+DEPTH = int(os.environ.get("VIEW_EXAMPLES", "100"))
 quick = settings(max_examples=DEPTH, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @quick
-@given(event_lists())
-def test_every_prefix_keeps_the_rules_and_equals_the_reference(events: list[Event]) -> None:
-    view = ContextView()
+@given(event_lists(), st.randoms(use_true_random=False))
+def test_after_every_event_the_view_keeps_its_rules_and_equals_the_reference(events: list[Event], random: Any) -> None:
+    """Reading leaves no trace: the view built in one go, and the one that was read all the time, tell the same; and a
+    request that was given out never changes."""
+    view, given_out = ContextView(), []
     for count, event in enumerate(events, 1):
         view.apply(event)
-        _, _, messages = view.wire(marks=False)
+        for _ in range(random.randint(0, 2)):
+            random.choice([view.wire, view.count, view.event_with_images, lambda: view.open_calls, view.__repr__])()
+        bare = view.wire(marks=False)
+        messages = bare[2]
         assert list(breaches(messages, closed=view.sendable)) == []
         assert messages == reference(events[:count])
         if view.sendable and messages[-1]["role"] == "assistant":
             paused = [e for e in events[:count] if isinstance(e, AssistantMessage) and e.stop_reason == "pause_turn"]
             assert paused, "only a paused reply may have the last word"
+        fresh, wire = ContextView.of(events[:count]), view.wire()
+        assert wire == fresh.wire()
+        assert view.count() == fresh.count()
+        assert (view.open_calls, view.partial_text, view.sendable) == (
+            fresh.open_calls, fresh.partial_text, fresh.sendable,
+        )
+        given_out += [(each, copy.deepcopy(each)) for each in (wire, bare)]
+        found = marks(*wire)
+        assert len(found) <= 4
+        assert all(block.get("type") not in THOUGHTS for block in found)
+        assert all(block.get("type") != "text" or block["text"].strip() for block in found)
+        assert marks(*bare) == []
+        if view.messages and any(b["type"] not in THOUGHTS for b in view.messages[-1]["content"]):
+            assert marks(wire[2][-1]), "the end carries the rolling mark"
+        assert view.count().base >= 0
+        assert 0.5 <= view.count().factor <= 2.5
+    assert [at for at, (each, as_it_was) in enumerate(given_out) if each != as_it_was] == []
+    view.apply(user("x"))
+    view.apply(reply("y"))
+    view.apply(UsageReported(usage=Usage(input=900, output=100), predicted=900, raw=0))
+    assert view.count().tokens == 1_000, "the count follows reports"
 
 
 @quick
@@ -55,50 +81,6 @@ def test_the_practice_server_takes_every_sendable_view(events: list[Event]) -> N
         view.apply(event)
         if view.sendable:
             check_conversation(view.wire()[2], CARD)
-
-
-@quick
-@given(event_lists(), st.randoms(use_true_random=False))
-def test_reading_leaves_no_trace(events: list[Event], random: Any) -> None:
-    """The view built in one go, and the one that was read all the time, are the same in all they tell."""
-    read = ContextView()
-    for count, event in enumerate(events, 1):
-        read.apply(event)
-        for _ in range(random.randint(0, 2)):
-            random.choice([read.wire, read.count, read.event_with_images, lambda: read.open_calls, read.__repr__])()
-        fresh = ContextView.of(events[:count])
-        assert read.wire() == fresh.wire()
-        assert read.count() == fresh.count()
-        assert (read.open_calls, read.partial_text, read.sendable) == (
-            fresh.open_calls, fresh.partial_text, fresh.sendable,
-        )
-
-
-@quick
-@given(event_lists())
-def test_a_request_that_was_given_out_never_changes(events: list[Event]) -> None:
-    view, given_out = ContextView(), []
-    for event in events:
-        view.apply(event)
-        for wire in (view.wire(), view.wire(marks=False)):
-            given_out.append((wire, copy.deepcopy(wire)))
-    for wire, as_it_was in given_out:
-        assert wire == as_it_was
-
-
-@quick
-@given(event_lists())
-def test_at_most_four_marks_and_none_on_thinking_or_empty_text(events: list[Event]) -> None:
-    view = ContextView()
-    for event in events:
-        view.apply(event)
-        found = marks(*view.wire())
-        assert len(found) <= 4
-        assert all(block.get("type") not in THOUGHTS for block in found)
-        assert all(block.get("type") != "text" or block["text"].strip() for block in found)
-        assert marks(*view.wire(marks=False)) == []
-        if view.messages and any(b["type"] not in THOUGHTS for b in view.messages[-1]["content"]):
-            assert marks(view.wire()[2][-1]), "the end carries the rolling mark"
 
 
 @quick
@@ -125,20 +107,6 @@ def test_late_results_change_nothing_that_was_sent(events: list[Event], data: An
     calls = [call for call in "abcd" if view.knows_call(call)] or ["a"]
     view.apply(result(data.draw(st.sampled_from(calls)), "late"))
     assert flat(view.wire(marks=False)[2]) == before
-
-
-@quick
-@given(event_lists())
-def test_the_count_is_never_negative_and_follows_reports(events: list[Event]) -> None:
-    view = ContextView()
-    for event in events:
-        view.apply(event)
-        assert view.count().base >= 0
-        assert 0.5 <= view.count().factor <= 2.5
-    view.apply(user("x"))
-    view.apply(reply("y"))
-    view.apply(UsageReported(usage=Usage(input=900, output=100), predicted=900, raw=0))
-    assert view.count().tokens == 1_000
 
 
 @pytest.mark.slow

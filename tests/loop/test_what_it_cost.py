@@ -3,6 +3,9 @@ a decision was taken back."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,11 +26,13 @@ from ipyagent.journal.events import (
     UsageReported,
 )
 from ipyagent.journal.protocols import ForkOrder
+from ipyagent.loop.budget import add_spent, spent_today, today
 from ipyagent.loop.fork import run_fork
 from ipyagent.loop.session_state import MOST_TAKEN, SessionState
 from ipyagent.model.prices import cost_of, rates_of
 from ipyagent.practice.replies import Reply, calls, text, tool
 from ipyagent.practice.server import Exchange
+from ipyagent.project import update_object
 from ipyagent.reports.timeline import timeline
 
 
@@ -225,3 +230,34 @@ def test_what_can_be_taken_back_is_kept_and_not_every_result(tmp_path: Path) -> 
     assert history.savings["clearing"].tokens == 5 * 2_999
     history.apply(DecisionUndone(id=8_002, event=5_001))
     assert history.savings["clearing"].tokens == 5 * 2_999, "too long ago: what it saved stays saved"
+
+
+# ---------------------------------------------------------------------- the cost of a day
+
+
+SPENDS = """
+import sys, pathlib
+from ipyagent.loop.budget import add_spent
+for _ in range(40):
+    assert add_spent(pathlib.Path(sys.argv[1]), 0.01)
+"""
+
+
+def test_kernels_that_end_their_turns_together_lose_no_money(tmp_path: Path) -> None:
+    path = tmp_path / "spend.json"
+    at_work = [subprocess.Popen([sys.executable, "-c", SPENDS, str(path)]) for _ in range(3)]
+    assert [process.wait(30) for process in at_work] == [0, 0, 0]
+    assert spent_today(path) == 1.2
+
+
+def test_other_days_stay_and_a_file_that_is_none_counts_as_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "spend.json"
+    path.write_text('{"2020-01-01": 3.5}')
+    assert add_spent(path, 0.25)
+    assert json.loads(path.read_text()) == {"2020-01-01": 3.5, today(): 0.25}
+    for broken in ("[1]", "{", "[" * 100_000, f'{{"{today()}": "much"}}'):
+        path.write_text(broken)
+        assert spent_today(path) == 0.0
+    other = tmp_path / "other.json"
+    update_object(other, {"a": 1})
+    assert update_object(other, lambda stands: {"b": len(stands)}) == {"a": 1, "b": 1}

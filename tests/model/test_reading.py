@@ -218,7 +218,7 @@ _event = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(_event, max_size=25))
 def test_no_stream_is_an_error_of_ours_and_what_it_leaves_may_be_sent(events: list[dict[str, Any]]) -> None:
     reply = read(*events, ended("end_turn"))

@@ -289,7 +289,7 @@ UNNAMED = spoil(stream([3], "tool_use"), [("absent", 1, 3, 0), ("absent", 1, 4, 
 """A call whose block begins without a kind or a name."""
 
 
-@settings(max_examples=25, **EACH)
+@settings(max_examples=8, **EACH)
 @given(odd=ODD_REPLIES)
 @example(odd=[(200, wire(stream([1, 3, 4], "tool_use"), "whole", 0, True))])
 @example(odd=[(200, wire(stream([5, 6, 7], "end_turn"), "whole", 0, True))])
@@ -300,7 +300,7 @@ def test_no_odd_reply_is_an_error_of_ours_and_the_session_goes_on(here: Room, od
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-@settings(max_examples=int(os.environ.get("IPYAGENT_ODD_STREAMS", "250")), **EACH)
+@settings(max_examples=int(os.environ.get("IPYAGENT_ODD_STREAMS", "120")), **EACH)
 @given(odd=ODD_REPLIES)
 def test_nor_is_one_of_many(here: Room, odd: list[Answer]) -> None:
     hold(here, odd)

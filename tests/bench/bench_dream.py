@@ -34,7 +34,7 @@ def rows() -> list[tuple[str, str, str]]:
             text = f"---\nname: m{number}\ndescription: fact {number}\ntype: project\n---\nFact {number}.\n"
             store.folder.mkdir(exist_ok=True)
             (store.folder / f"m{number}.md").write_text(text)
-        store.mend(by="user")
+        store.index.mend(by="user")
         lock = DreamLock(store.folder, store.lock)
         lock.acquire().succeed()
         closed = [_timed(lambda: agent.part(MemoryPart).dreaming.after(None, None)) for _ in range(TURNS)]  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -167,13 +168,7 @@ def _guided(text: str, tokens: int) -> tuple[str, str]:
     if not text.strip():
         return "", ""
     lines = guarded(text.strip()).split("\n")
-    whole, room = len(lines), tokens - 30
-    kept: list[str] = []
-    for line in lines:
-        room -= estimate_text(line + "\n")
-        if room < 0:
-            break
-        kept.append(line)
+    whole, kept = len(lines), _first(lines, tokens - 30)
     cut = ""
     if len(kept) < whole:
         kept.append(f"[cut: {whole - len(kept)} more lines]")
@@ -191,15 +186,15 @@ def _fitted(text: str, scope: str, room: int) -> tuple[str, int]:
     if estimate_text(text) <= room:
         return text, _count(text)
     warning = f"[This index is longer than the window allows: {{}} more in it; view /memories/{scope}]"
-    room -= estimate_text(warning)
-    kept: list[str] = []
-    for line in text.splitlines():
-        room -= estimate_text(line + "\n")
-        if room < 0:
-            break
-        kept.append(line)
+    kept = _first(text.splitlines(), room - estimate_text(warning))
     entries = _count("\n".join(kept))
     return "\n".join([*kept, warning.format(_count(text) - entries)]), entries
+
+
+def _first(lines: Sequence[str], tokens: int) -> list[str]:
+    """As many of the first lines as fit."""
+    sizes = accumulate(estimate_text(f"{line}\n") for line in lines)
+    return [line for line, _ in zip(lines, takewhile(lambda size: size <= tokens, sizes), strict=False)]
 
 
 def _count(text: str) -> int:

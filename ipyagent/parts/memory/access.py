@@ -52,7 +52,6 @@ from ipyagent.parts.memory.tokenizer import bare
 from ipyagent.parts.memory.transaction import STOP, STOPPED
 from ipyagent.redaction import find_secrets, refusal
 
-KINDS = ("user", "feedback", "project", "reference")
 MOST_MOVES = 20
 """Moves of one memory that are followed."""
 KEPT_QUOTES = 8
@@ -274,6 +273,14 @@ class MemoryAccess:
     def listed(self, scope: str, folder: str = "") -> list[Memory]:
         """The memories of a scope, newest first; only those in `folder` ("name/") if one is given."""
         return [memory for memory in self.store(scope).list() if memory.name.startswith(folder)]
+
+    def every(self) -> list[Memory]:
+        """All memories that may be looked at, newest first."""
+        found: list[Memory] = []
+        for scope in SCOPES:
+            with suppress(MemoryRefused):  # this one may not be looked at now
+                found += self.listed(scope)
+        return sorted(found, key=lambda memory: memory.modified, reverse=True)
 
     def read(self, place: Address) -> str | None:
         """The text of a memory or of an index; None when there is none. Raises MemoryRefused."""

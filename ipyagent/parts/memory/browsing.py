@@ -58,9 +58,9 @@ class MemoryUndo:
         """Take back what was saved: the version before it is there again. Raises AgentError, OSError."""
         return self.access().undo(saved).event
 
-    def access(self) -> MemoryAccess:
-        """The memories as the user may change them."""
-        return MemoryAccess(self._memories, by="user", record=self._record)
+    def access(self, notice: Callable[[str], object] = lambda line: None) -> MemoryAccess:
+        """The memories as the user may change them; `notice` takes a line for the user."""
+        return MemoryAccess(self._memories, by="user", record=self._record, notice=notice)
 
     def _record(self, event: E) -> E:
         session = self._session()

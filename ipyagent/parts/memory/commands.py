@@ -16,12 +16,13 @@ from ipyagent.errors import AgentError, JournalError, MemoryRefused, UsageError,
 from ipyagent.frontmatter import MARK, read_headed, write_headed
 from ipyagent.journal.events import ForkEnded, MemorySaved
 from ipyagent.parts.memory import MemoryPart
-from ipyagent.parts.memory.access import KINDS, MemoryAccess, SavedMemory
-from ipyagent.parts.memory.dream import DreamProgress, command, counted, done_line, saved_events
+from ipyagent.parts.memory.access import SavedMemory
+from ipyagent.parts.memory.browsing import MemoryUndo, browsing_of
+from ipyagent.parts.memory.dream import command, counted, done_line, saved_events
 from ipyagent.parts.memory.dream_workspace import Committed, DreamWorkspace, waiting_in
 from ipyagent.parts.memory.dream_workspace import undo as undo_last
 from ipyagent.parts.memory.extract import PURPOSE
-from ipyagent.parts.memory.metadata_index import Memory
+from ipyagent.parts.memory.metadata_index import KINDS, Memory
 from ipyagent.parts.memory.report import (
     doctor_lines,
     history_lines,
@@ -67,20 +68,15 @@ def dream_now(
         return _accepted(agent, store)
     if not store.list():
         return "there are no memories to tidy"
-    made = dream(agent, dry_run=dry_run, model=model, scope=scope)
-    if made.status == "failed":
-        raise AgentError(f"the dream failed and changed nothing: {made.message}; %memory dream tries again")
-    price = f"; it cost ${made.cost:.4f}" if made.cost else ""
-    return f"{made.message}{price}"
-
-
-def dream(agent: RunningAgent, *, dry_run: bool = False, model: str = "", scope: str = "project") -> DreamProgress:
-    """Dream now, on the main thread; how it ended. Raises UsageError, AgentError, KeyboardInterrupt."""
     name = model or agent.model
     client = agent.connections.get(name, agent.endpoint())
     dreaming = agent.part(MemoryPart).dreaming
     with agent.occupied() as main:
-        return main.run_blocking(lambda: dreaming.run(main, client, name, dry_run=dry_run, scope=scope))
+        made = main.run_blocking(lambda: dreaming.run(main, client, name, dry_run=dry_run, scope=scope))
+    if made.status == "failed":
+        raise AgentError(f"the dream failed and changed nothing: {made.message}; %memory dream tries again")
+    price = f"; it cost ${made.cost:.4f}" if made.cost else ""
+    return f"{made.message}{price}"
 
 
 def _undone(agent: RunningAgent, store: MemoryStore) -> str:
@@ -151,25 +147,7 @@ class MemoryCommandRun:
         self.memories = agent.part(MemoryPart).memories
         self.notices: list[str] = []
         """Lines that follow the answer."""
-        self.access = MemoryAccess(self.memories, by="user", record=self._record, notice=self.notices.append)
-
-    def _record(self, event: MemorySaved) -> MemorySaved:
-        """Journal it where there is a session: what the user does is part of it."""
-        session = self.agent.session
-        try:
-            return session.record(event) if session is not None else event
-        except JournalError:  # the session was let go: what was done stands all the same
-            return event
-
-    def all(self) -> list[Memory]:
-        """All memories that may be looked at, newest first."""
-        found: list[Memory] = []
-        for scope in SCOPES:
-            try:
-                found += self.access.listed(scope)
-            except MemoryRefused:  # `%memory` says why
-                continue
-        return sorted(found, key=lambda memory: -memory.modified)
+        self.access = MemoryUndo(self.memories, lambda: agent.session).access(self.notices.append)
 
     def find(self, text: str) -> Address:
         """The memory that a text names: its path, its name with or without `.md`, its title. Raises UsageError."""
@@ -177,7 +155,7 @@ class MemoryCommandRun:
             raise UsageError("name a memory; %memory lists them")
         if text.startswith(ROOT):
             return address(text)
-        every = self.all()
+        every = self.access.every()
         wanted = _plain(text)
         whole = {f"{memory.scope}/{memory.name}": memory for memory in every}
         forms: list[Callable[[Memory], tuple[str, ...]]] = [
@@ -355,7 +333,6 @@ def show_memory(agent: RunningAgent, line: str, cell: str | None = None) -> str:
     """The answer of `%memory LINE`; "" when it was shown as a widget."""
     if cell is None and not line.strip() and getattr(agent.shell, "kernel", None) is not None:
         from ipyagent.parts.memory.browser import show
-        from ipyagent.parts.memory.browsing import browsing_of
 
         dreams = agent.part(MemoryPart).dreaming
         return show(agent.shell, browsing_of(agent), busy=agent.busy, dreams=dreams, panels=agent.settings.panels)
@@ -421,7 +398,7 @@ def _show(doing: MemoryCommandRun, line: Line) -> str:
     text = doing.access.read(place)
     if text is None:
         raise UsageError(f"there is no {place.path}; %memory lists what there is")
-    found = next((memory for memory in doing.all() if memory.path == place.path), None)
+    found = next((memory for memory in doing.access.every() if memory.path == place.path), None)
     return "\n".join(show_lines(found, text))
 
 
@@ -546,7 +523,7 @@ NAMED = ("show", "edit", "forget", "rename", "history", "restore")
 def names(agent: RunningAgent) -> list[str]:
     """What a memory may be called on a line, for completion."""
     try:
-        every = MemoryCommandRun(agent, None, None).all()
+        every = MemoryCommandRun(agent, None, None).access.every()
     except AgentError:
         return []
     return list(dict.fromkeys([*(each.name for each in every), *(f"{each.scope}/{each.name}" for each in every)]))

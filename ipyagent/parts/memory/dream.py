@@ -8,7 +8,6 @@ time of the last consolidation back."""
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
@@ -45,12 +44,13 @@ from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
 from ipyagent.model.client import AnthropicModel
 from ipyagent.parts.memory.access import MemoryAccess
-from ipyagent.parts.memory.dream_workspace import BY, Committed, DreamChange, DreamWorkspace, deleted_share
-from ipyagent.parts.memory.extract import Listed, dream_tools, harmless, manifest
+from ipyagent.parts.memory.dream_workspace import BY, Committed, DreamChange, DreamWorkspace
+from ipyagent.parts.memory.extract import dream_tools, harmless, manifest
 from ipyagent.parts.memory.index import MOST_LINES
-from ipyagent.parts.memory.store import MemoryStore, WriteResult
+from ipyagent.parts.memory.ranking import filled
+from ipyagent.parts.memory.store import Memory, MemoryStore
 from ipyagent.parts.memory.transaction import DreamLock, HeldLock
-from ipyagent.parts.memory.transcripts import CACHE, typed_in
+from ipyagent.parts.memory.transcripts import typed_in
 from ipyagent.project import DREAM
 from ipyagent.version import __version__
 
@@ -59,8 +59,7 @@ if TYPE_CHECKING:
     from ipyagent.parts.memory.stores import MemoryStores
 
 PURPOSE = "dream"
-TAG = "dream"
-"""The element that holds the order."""
+"""Also the element that holds the order."""
 MOST_REPLIES = 40
 """Replies of the model in one dream."""
 MOST_SECONDS = 1800.0
@@ -74,7 +73,6 @@ EVERYWHERE = (
     " These memories are the user's for all projects, and none of them is here: there is nothing to look at but the "
     "memories themselves, so nothing is refuted by a file that is missing."
 )
-_NAMED = re.compile(r"\{\{(\w+)\}\}")
 _WRITES = ("create", "str_replace", "insert", "delete", "rename")
 
 Phase = Literal["starting", "updating"]
@@ -183,20 +181,17 @@ class Gates:
 
 def held_because(base: int, changes: Sequence[DreamChange]) -> str:
     """Why these changes wait for the user's yes; "" when they need not."""
-    share = deleted_share(base, changes)
-    if share <= MOST_DELETED:
-        return ""
     count = sum(change.kind == "deleted" for change in changes)
-    return f"it would delete {count} of {base} memories, more than a third"
+    return f"it would delete {count} of {base} memories, more than a third" if count > MOST_DELETED * base else ""
 
 
 def system() -> str:
     """The head of a dream's session: what it is and what it may do."""
-    return _text("dream_system.md")
+    return files("ipyagent.parts.memory").joinpath("dream_system.md").read_text(encoding="utf-8").strip()
 
 
 def order(
-    memories: Sequence[Listed], *, scope: str, findings: Sequence[str], sessions: Sequence[str], last: float, now: float
+    memories: Sequence[Memory], *, scope: str, findings: Sequence[str], sessions: Sequence[str], last: float, now: float
 ) -> str:
     """What a dream is told. `memories` newest first; `findings` what is wrong with index and headers; `sessions`
     ids of those since the `last` dream (Unix time, 0.0: never), newest first; `now` Unix time."""
@@ -211,12 +206,7 @@ def order(
         "replies": str(MOST_REPLIES),
         "index": str(MOST_LINES),
     }
-    told = _NAMED.sub(lambda found: values.get(found[1], found[0]), _text("dream_prompt.md"))
-    return f"<{TAG}>\n{told}\n</{TAG}>"
-
-
-def _text(name: str) -> str:
-    return files("ipyagent.parts.memory").joinpath(name).read_text(encoding="utf-8").strip()
+    return filled(PURPOSE, "dream_prompt.md", values)
 
 
 # ---- What the user is told of a dream, in a line, and what it saved, as events.
@@ -228,14 +218,13 @@ def saved_events(committed: Committed) -> list[MemorySaved]:
     """What was committed, as events."""
     made = []
     for change, written in zip(committed.done, committed.written, strict=True):
-        made.append(_event(change, written))
-    return [event for event in made if event.change != "unchanged"]
-
-
-def _event(change: DreamChange, written: WriteResult) -> MemorySaved:
-    path = written.memory.path
-    old = f"{path[: -len(change.name)]}{change.old}" if change.old else ""
-    return MemorySaved(path=path, change=written.change, by=PURPOSE, old=old, revision=written.revision)
+        path = written.memory.path
+        old = f"{path[: -len(change.name)]}{change.old}" if change.old else ""
+        if written.change != "unchanged":
+            made.append(
+                MemorySaved(path=path, change=written.change, by=PURPOSE, old=old, revision=written.revision)
+            )
+    return made
 
 
 def command(scope: str) -> str:
@@ -406,10 +395,8 @@ class Dream:
         self, session: Session, main: MainThreadExecutor, model: AnthropicModel, name: str, staging: DreamWorkspace
     ) -> bool:
         """Let the model work on the copy; whether it came to its end."""
-        settings, project = self._setup.settings, self._setup.project
-        cache = project.state / "cache" / CACHE
-        at_hand = project if self._store.scope == "project" else None
-        tools = dream_tools(self._setup.tool_registry.ours(), at_hand, cache)
+        settings = self._setup.settings
+        tools = dream_tools(self._setup.tool_registry.ours(), here=self._store.scope == "project")
         await self._connect(session, model, tools, name)
         access = await whole(partial(self._access, session, staging))
         workspace = replace(self._setup.workspace(session, main), read_stamps={}, memory=access)

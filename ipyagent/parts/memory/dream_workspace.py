@@ -13,21 +13,20 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from difflib import unified_diff
-from hashlib import sha256
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from ipyagent.errors import MemoryRefused, UsageError
 from ipyagent.frontmatter import read_headed
-from ipyagent.parts.memory.metadata_index import word_of
+from ipyagent.parts.memory.metadata_index import digest_of, word_of
 from ipyagent.parts.memory.provenance import ProvenanceIndex, ProvenanceLabel, added, parts, restates, worst
 from ipyagent.parts.memory.quotation import Quote, Typed
 from ipyagent.parts.memory.safe_paths import INDEX, SUFFIX, SandboxedDir
 from ipyagent.parts.memory.store import MemoryStore, WriteResult
 from ipyagent.parts.memory.tokenizer import bare
-from ipyagent.parts.memory.transaction import HISTORY, NEW, SNAPSHOTS
+from ipyagent.parts.memory.transaction import HISTORY, NEW, SNAPSHOTS, copied
 
 DREAMS = f"{HISTORY}/dreams"
 RECORD = f"{DREAMS}/last.json"
@@ -36,6 +35,7 @@ BY = "dream"
 MOST_RECORD = 50_000_000
 
 Kind = Literal["created", "changed", "renamed", "deleted"]
+T = TypeVar("T")
 
 
 class DreamChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,18 +80,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 def waiting_in(store: MemoryStore) -> PendingDream | None:
     """The dream that is waiting for approval; None when there is none."""
-    content = _kept(store, WAITING)
-    with suppress(msgspec.DecodeError, msgspec.ValidationError):
-        return msgspec.json.decode(content, type=PendingDream) if content else None
-    return None
+    return _kept(store, WAITING, PendingDream)
 
 
 def record_in(store: MemoryStore) -> Record | None:
     """The dream that was committed last; None when there was none."""
-    content = _kept(store, RECORD)
-    with suppress(msgspec.DecodeError, msgspec.ValidationError):
-        return msgspec.json.decode(content, type=Record) if content else None
-    return None
+    return _kept(store, RECORD, Record)
 
 
 def undo(store: MemoryStore) -> tuple[Record, tuple[str, ...]]:
@@ -118,7 +112,7 @@ def undo(store: MemoryStore) -> tuple[Record, tuple[str, ...]]:
             elif store.exists(name):
                 store.delete(name, by=BY)
         if since:
-            store.mend(by=BY)
+            store.index.mend(by=BY)
         made = Record(
             session=record.session,
             at=time.time(),
@@ -127,7 +121,7 @@ def undo(store: MemoryStore) -> tuple[Record, tuple[str, ...]]:
             changes=record.changes,
             undone=not record.undone,
         )
-        keep(store, RECORD, msgspec.json.encode(made))
+        _keep(store, RECORD, made)
     return record, tuple(since)
 
 
@@ -142,22 +136,16 @@ def all_digests(store: MemoryStore) -> dict[str, str]:
     return {name: digest_of(files.read(name) or b"") for name, _ in files.walk()}
 
 
-def keep(store: MemoryStore, name: str, content: bytes) -> None:
-    """Write one of the two."""
+def _keep(store: MemoryStore, name: str, kept: PendingDream | Record) -> None:
     with store.lock():
-        SandboxedDir(store.folder).replace(name, content, f"{NEW}/dream")
+        SandboxedDir(store.folder).replace(name, msgspec.json.encode(kept), f"{NEW}/dream")
 
 
-def _kept(store: MemoryStore, name: str) -> bytes | None:
-    try:
-        return SandboxedDir(store.folder).read(name, MOST_RECORD)
-    except MemoryRefused:
-        return None
-
-
-def digest_of(content: bytes) -> str:
-    """As `MemoryStore` names a content."""
-    return sha256(content).hexdigest()
+def _kept(store: MemoryStore, name: str, kind: type[T]) -> T | None:
+    with suppress(MemoryRefused, msgspec.DecodeError):
+        content = SandboxedDir(store.folder).read(name, MOST_RECORD)
+        return msgspec.json.decode(content, type=kind) if content else None
+    return None
 
 
 _COPY = re.compile(r"[0-9a-f]{12}")
@@ -192,12 +180,7 @@ class DreamWorkspace:
         with store.lock():
             _sweep(store, files)
             base: dict[str, str] = {}
-            for file, status in list(files.walk()):
-                content = files.read(file)
-                if content is None:
-                    continue
-                files.replace(f"{DREAMS}/{name}/{file}", content, f"{NEW}/copy", durable=False)
-                files.touch(f"{DREAMS}/{name}/{file}", status.st_mtime_ns)
+            for file, content in copied(files, f"{DREAMS}/{name}"):
                 if file.endswith(SUFFIX) and file != INDEX:
                     base[file] = digest_of(content)
         return cls(store, name, base)
@@ -211,8 +194,7 @@ class DreamWorkspace:
 
     def changes(self) -> tuple[DreamChange, ...]:
         """What became of the copy: renames, then what is new and changed, then what is gone; by name."""
-        mended = self.copy.mend(by=BY)  # headers that cannot be read, and the index
-        assert mended is not None
+        self.copy.index.mend(by=BY)  # headers that cannot be read, and the index
         now = digests(self.copy)
         gone = {name: digest for name, digest in self.base.items() if name not in now}
         moved: list[DreamChange] = []
@@ -234,7 +216,7 @@ class DreamWorkspace:
     def wait(self, session: str, why: str, changes: tuple[DreamChange, ...]) -> PendingDream:
         """Keep the copy for the user's yes."""
         made = PendingDream(copy=self.name, session=session, at=time.time(), why=why, base=self.base, changes=changes)
-        keep(self.store, WAITING, msgspec.json.encode(made))
+        _keep(self.store, WAITING, made)
         return made
 
     def commit(self, session: str, changes: Iterable[DreamChange]) -> Committed:
@@ -249,7 +231,7 @@ class DreamWorkspace:
             planned |= {change.name: change.after for change in changes}
             planned = {name: digest for name, digest in planned.items() if digest}
             record = Record(session=session, at=time.time(), snapshot=store.snapshot().name, after=planned)
-            keep(store, RECORD, msgspec.json.encode(record))  # before the first change: a killed commit is undone too
+            _keep(store, RECORD, record)  # before the first change: a killed commit is undone too
             for change in changes:
                 if change.kind == "deleted" and kept:
                     kept.append(change.name)
@@ -261,12 +243,12 @@ class DreamWorkspace:
                     if problem.reason not in ("changed", "exists", "missing"):
                         raise
                     kept.append(change.old or change.name)
-            store.mend(by=BY)
+            store.index.mend(by=BY)
             files = SandboxedDir(store.folder)
             if waiting_in(store) is not None:  # it was made of what is no more
                 files.remove(WAITING)
             record = msgspec.structs.replace(record, after=all_digests(store), changes=tuple(done))
-            keep(store, RECORD, msgspec.json.encode(record))
+            _keep(store, RECORD, record)
         return Committed(written=tuple(written), done=tuple(done), kept=tuple(kept))
 
     def drop(self) -> None:
@@ -300,11 +282,6 @@ class DreamWorkspace:
             before = self.store.read(name).text
         diff = list(unified_diff(before.splitlines(), self.copy.read(name).text.splitlines(), n=0, lineterm=""))[2:]
         return sum(line.startswith("+") for line in diff), sum(line.startswith("-") for line in diff)
-
-
-def deleted_share(base: int, changes: Iterable[DreamChange]) -> float:
-    """The part of so many files that these changes delete."""
-    return sum(change.kind == "deleted" for change in changes) / base if base else 0.0
 
 
 def _unchanged(store: MemoryStore, name: str, digest: str) -> None:

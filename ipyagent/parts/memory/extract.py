@@ -8,15 +8,11 @@ write memories; nothing else.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from importlib.resources import files
-from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -37,7 +33,6 @@ from ipyagent.journal.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
-    Usage,
     UserMessage,
 )
 from ipyagent.journal.journal import TRANSCRIPT
@@ -47,12 +42,8 @@ from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.session import Session
 from ipyagent.parts.memory.access import MemoryAccess
-from ipyagent.parts.memory.safe_paths import SCOPES
+from ipyagent.parts.memory.ranking import filled
 from ipyagent.parts.memory.store import Memory
-from ipyagent.parts.memory.transcripts import PastSessions
-from ipyagent.project import Project
-from ipyagent.redaction import redacted
-from ipyagent.tools.schema import FunctionTool, tool
 from ipyagent.ui.memory_chips import saved_line
 
 PURPOSE = "extraction"
@@ -69,7 +60,6 @@ CUE_CHARS = 4_000
 WATCHED = "what you say is looked through for memories once there is enough of it, at the latest when the session ends"
 """What the journal says of a session in which extraction is on."""
 UNWATCHED = "extraction is off: what you say is not looked through"
-_NAMED = re.compile(r"\{\{(\w+)\}\}")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _CUES = re.compile(
     r"\b(?:remember|keep in mind|note that|for the record|don'?t forget|from now on|going forward|in (?:the )?future"
@@ -87,19 +77,6 @@ _CUES = re.compile(
 )
 
 Next = Literal["run", "wait"]
-
-
-class Listed(Protocol):
-    """What the directive tells of a memory."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def modified(self) -> float: ...
 
 
 def words_in(text: str) -> int:
@@ -232,35 +209,31 @@ class Figures(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     files: int = 0
 
-    def add(self, event: Event) -> None:
-        """Take in an event of any session."""
-        match event:
-            case ForkEnded() if event.also == PURPOSE:
-                self.shared += 1
-            case ForkEnded() if event.purpose == PURPOSE:
-                usage: Usage = event.usage
-                self.runs += 1
-                self.failed += event.status in ("failed", "refused", "stopped")
-                self.turns += event.requests
-                self.input += usage.input
-                self.output += usage.output
-                self.cache_read += usage.cache_read
-                self.cache_write += usage.cache_write
-                self.cost = None if self.cost is None or event.cost is None else self.cost + event.cost
-                self.seconds += event.seconds
-            case MemoryExtracted():
-                self.skipped += bool(event.why)
-            case MemorySaved() if event.by == PURPOSE:
-                self.files += 1
-            case _:
-                pass
-
 
 def figures(events: Iterable[Event]) -> Figures:
     """The figures of extraction in these events."""
     made = Figures()
     for event in events:
-        made.add(event)
+        match event:
+            case ForkEnded() if event.also == PURPOSE:
+                made.shared += 1
+            case ForkEnded() if event.purpose == PURPOSE:
+                usage = event.usage
+                made.runs += 1
+                made.failed += event.status in ("failed", "refused", "stopped")
+                made.turns += event.requests
+                made.input += usage.input
+                made.output += usage.output
+                made.cache_read += usage.cache_read
+                made.cache_write += usage.cache_write
+                made.cost = None if made.cost is None or event.cost is None else made.cost + event.cost
+                made.seconds += event.seconds
+            case MemoryExtracted():
+                made.skipped += bool(event.why)
+            case MemorySaved() if event.by == PURPOSE:
+                made.files += 1
+            case _:
+                pass
     return made
 
 
@@ -282,7 +255,7 @@ READING = "memory view, read_file, grep, glob"
 
 
 def directive(
-    memories: Sequence[Listed], *, messages: int = 0, turns: int, now: float, saved: Sequence[str] = ()
+    memories: Sequence[Memory], *, messages: int = 0, turns: int, now: float, saved: Sequence[str] = ()
 ) -> str:
     """The order that a fork gets. `memories` are what exists, newest first; `messages` how many it may draw
     on (0: a transcript that stands above), `turns` its model calls, `now` Unix time, `saved` paths of what the
@@ -297,12 +270,10 @@ def directive(
         "memories": manifest(memories),
         "saved": already if saved else "",
     }
-    prompt = files("ipyagent.parts.memory").joinpath("extract_prompt.md").read_text(encoding="utf-8")
-    told = _NAMED.sub(lambda found: values.get(found[1], found[0]), prompt)
-    return f"<{TAG}>\n{told.strip()}\n</{TAG}>"
+    return filled(TAG, "extract_prompt.md", values)
 
 
-def manifest(memories: Sequence[Listed]) -> str:
+def manifest(memories: Sequence[Memory]) -> str:
     """One line a memory: type, path, day, description."""
     lines = [
         f"- [{each.kind or 'no type'}] {each.path} ({datetime.fromtimestamp(each.modified):%Y-%m-%d}): "
@@ -489,11 +460,7 @@ class ExtractionToolPolicy:
 
     def listed(self) -> list[Memory]:
         """What memories there are, newest first."""
-        found: list[Memory] = []
-        for scope in SCOPES:
-            with suppress(MemoryRefused):  # this one may not be used now
-                found += self._access.listed(scope)
-        return sorted(found, key=lambda memory: memory.modified, reverse=True)
+        return self._access.every()
 
     def enough(self) -> bool:
         """Whether the last round of calls wrote something and left nothing to mend."""
@@ -529,16 +496,12 @@ PAST = "past_sessions"
 _WHOLE = ("read_file",)
 
 
-def dream_tools(installed: Mapping[str, Tool], project: Project | None, cache: Path | None) -> dict[str, Tool]:
-    """The tools of a dream by name, in a fixed order; `cache`: where the index of past sessions is kept. Without a
-    `project`, for memories of all projects, nothing of the one at hand is looked at: it shows nothing of the others."""
-    found: dict[str, Any] = {}
-    if MEMORY in installed:
-        found[MEMORY] = installed[MEMORY]
-    if project is not None:
-        found |= {name: DreamReader(installed[name]) for name in READERS if name in installed}
-        found[PAST] = _past_sessions(project, cache)
-    return dict(sorted(found.items()))
+def dream_tools(installed: Mapping[str, Tool], *, here: bool) -> dict[str, Tool]:
+    """The tools of a dream by name, in a fixed order. Of memories for all projects nothing of the one at hand (`here`)
+    is looked at: it shows nothing of the others."""
+    names = (MEMORY, PAST, *READERS) if here else (MEMORY,)
+    found: dict[str, Any] = {name: installed[name] for name in sorted(names) if name in installed}
+    return {name: DreamReader(each) if name in READERS else each for name, each in found.items()}
 
 
 class DreamReader:
@@ -583,18 +546,3 @@ class DreamReader:
         if self.name in _WHOLE and any(TRANSCRIPT in value for value in input.values() if isinstance(value, str)):
             raise ToolFailure(NOT_WHOLE)
         return inner.run(input, workspace)
-
-
-def _past_sessions(project: Project, cache: Path | None) -> FunctionTool:
-    @tool(name=PAST, permission="none", writes=False, recreatable=True, parallel=True)
-    async def past_sessions(query: str) -> str:
-        """Passages of past sessions of this project that fit some words, best first, with session, turn, day and
-        who said it.
-
-        Args:
-            query: A few telling words, such as a name, a file or a number.
-        """
-        past = PastSessions(project.session_folders, cache, redact=lambda text: redacted(text)[0])
-        return await asyncio.to_thread(past.passages, query)
-
-    return past_sessions

@@ -49,11 +49,11 @@ _LABEL_CHARS = 400
 _ASKS = re.compile(r"[?？]\W*(?:\[[^\[\]\n]*\]\s*)?$")
 _ASKS_CHARS = 200
 """Characters at a body's end that are looked at for a question."""
-_TABLES = """
-CREATE TABLE files
-  (name TEXT PRIMARY KEY, modified REAL, size INTEGER, lead TEXT, body TEXT, asks INTEGER, vector BLOB);
-CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT);
-"""
+_TABLES = (
+    "CREATE TABLE files "
+    "(name TEXT PRIMARY KEY, modified REAL, size INTEGER, lead TEXT, body TEXT, asks INTEGER, vector BLOB)",
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT)",
+)
 _SELECT = "SELECT name, modified, size, lead, body, asks FROM files"
 _BUSY = ("locked", "busy")
 """In what SQLite says when another connection is writing."""
@@ -268,12 +268,12 @@ class FullText:
         if self.cache is not None:
             for _ in range(2):
                 try:
-                    return _connected(self.cache)
+                    return connected(self.cache, VERSION, _TABLES, wait=_WAIT)
                 except (sqlite3.Error, OSError):
                     if not _removed(self.cache):
                         break
             self.cache = None  # it can neither be used nor removed: this process keeps its own
-        return _connected(None)
+        return connected(None, VERSION, _TABLES, wait=_WAIT)
 
     def _remake(self, problem: sqlite3.Error) -> None:
         """Give up a file that is damaged; the next change begins a new one, with all that is known."""
@@ -358,32 +358,36 @@ SUFFIXES = ("-wal", "-shm", "-journal")
 """Of the files that SQLite keeps beside its own."""
 
 
-def _connected(path: Path | None) -> sqlite3.Connection:
-    """An index that is ours to use. Raises sqlite3.Error, OSError for a file that is none."""
+def connected(
+    path: Path | None, version: int, tables: Iterable[str], *, wait: float, lasting: bool = True
+) -> sqlite3.Connection:
+    """An index that is ours to use, its `tables` made for this version where it is new; None: in memory. `wait` so
+    many seconds for another kernel that writes; `lasting`: others read while one writes. Raises sqlite3.Error, OSError
+    for a file that is none."""
     if path is not None:
         private_folder(path.parent)
         os.close(opened(path, os.O_RDWR | os.O_CREAT))
         for suffix in SUFFIXES:
             checked(path.with_name(path.name + suffix))
     db = sqlite3.connect(
-        ":memory:" if path is None else path, timeout=_WAIT, isolation_level=None, check_same_thread=False
+        ":memory:" if path is None else path, timeout=wait, isolation_level=None, check_same_thread=False
     )
     try:
         db.execute("PRAGMA trusted_schema = OFF")  # the file may have come with the project
-        if path is not None:
+        if path is not None and lasting:
             db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = OFF")  # a crash costs a cache
         db.execute("PRAGMA cache_size = -4000")
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+        if found == 0:
             db.execute("BEGIN IMMEDIATE")
             if db.execute("PRAGMA user_version").fetchone()[0] == 0:  # else another kernel was first
-                for statement in _TABLES.strip().split(";\n"):
+                for statement in tables:
                     db.execute(statement)
-                db.execute(f"PRAGMA user_version = {VERSION}")
+                db.execute(f"PRAGMA user_version = {version}")
             db.execute("COMMIT")
-        elif version != VERSION:
-            raise sqlite3.DatabaseError(f"an index of version {version}")
+        elif found != version:
+            raise sqlite3.DatabaseError(f"an index of version {found}")
     except BaseException:
         db.close()
         raise

@@ -378,7 +378,7 @@ def directive(request: str, candidates: Sequence[Memory], tools: Sequence[str], 
         "manifest": "\n".join(manifest_line(memory) for memory in candidates),
         "request": _ELEMENTS.sub("&lt;", request[:REQUEST_CHARS]),
     }
-    return _filled("select-memories", "selector_prompt.md", values)
+    return filled("select-memories", "selector_prompt.md", values)
 
 
 def check_directive(words: Sequence[str], told: Sequence[str]) -> str:
@@ -387,10 +387,11 @@ def check_directive(words: Sequence[str], told: Sequence[str]) -> str:
     if max(map(len, values.values())) > MOST_CHECKED:
         return ""
     escaped = {key: _ELEMENTS.sub("&lt;", text) for key, text in values.items()}
-    return _filled("check-memory", "check_prompt.md", escaped)
+    return filled("check-memory", "check_prompt.md", escaped)
 
 
-def _filled(name: str, file: str, values: Mapping[str, str]) -> str:
+def filled(name: str, file: str, values: Mapping[str, str]) -> str:
+    """A prompt of ours with these values in their places, in an element of this name."""
     text = files("ipyagent.parts.memory").joinpath(file).read_text(encoding="utf-8").strip()
     body = _NAMED.sub(lambda found: values.get(found[1], found[0]), text)
     return f"<{name}>\n{body}\n</{name}>"

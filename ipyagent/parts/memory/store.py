@@ -155,18 +155,6 @@ class MemoryStore:
         """A memory as it was. Raises MemoryRefused "missing"."""
         return text_in(self._history.read(checked_name(name), revision))
 
-    def index_text(self) -> str:
-        """The whole index; "" when there is none."""
-        self._guard.look()
-        return self._index_now()
-
-    def misfits(self) -> builtins.list[IndexFinding]:
-        """Files in the folder that cannot be memories."""
-        return [
-            IndexFinding(kind="name", name=misfit.name, text=f"{misfit.name}: {misfit.why}", mendable=False)
-            for misfit in self._scan.misfits()
-        ]
-
     def uses(self) -> dict[str, int]:
         """How often each memory was shown to a model, as far as it was counted."""
         return {name: count for name, count in self._object(_USES).items() if isinstance(count, int)}
@@ -278,19 +266,6 @@ class MemoryStore:
             kept = {each: goal for each, goal in self._object(_MOVED).items() if each != name}
             newest = dict([*kept.items(), (name, path)][-MOST_MOVED:])
             self._files.replace(_MOVED, json.dumps(newest).encode(), f"{NEW}/moved", durable=False)
-
-    def mend(self, *, by: str) -> builtins.list[IndexFinding]:
-        """Make headers readable and the index true; returns what was found and put right."""
-        if not self.folder.is_dir():
-            return []
-        with self.lock():
-            found = [finding for finding in self.index.doctor() if finding.mendable]
-            for name in dict.fromkeys(finding.name for finding in found if finding.kind == "header"):
-                self._mend_header(name, by)
-            text = self._index_now()
-            self._guard.begin(ALL)
-            self._end(text, lines.mended(text, self._scan.memories()))
-        return found
 
     def snapshot(self) -> Path:
         """A copy of the whole directory, byte for byte; the last 5 are kept."""
@@ -458,7 +433,8 @@ class Index:
 
     def text(self) -> str:
         """The whole file; "" when there is none."""
-        return self._store.index_text()
+        self._store._guard.look()
+        return self._store._index_now()
 
     def loaded(self) -> str:
         """What goes into the system prompt: at most 200 lines or 25,000 bytes, cut at a line, with a visible
@@ -470,9 +446,24 @@ class Index:
         return f"{lines.loaded(lines.mended(text, self._store.list()), self._store.scope)}\n{said}"
 
     def doctor(self) -> builtins.list[IndexFinding]:
-        """What is wrong with the index and the headers."""
-        return [*lines.findings(self.text(), self._store.list(), self._store.scope), *self._store.misfits()]
+        """What is wrong with the index and the headers, and files in the folder that cannot be memories."""
+        found = lines.findings(self.text(), self._store.list(), self._store.scope)
+        for misfit in self._store._scan.misfits():
+            text = f"{misfit.name}: {misfit.why}"
+            found.append(IndexFinding(kind="name", name=misfit.name, text=text, mendable=False))
+        return found
 
     def mend(self, *, by: str = "user") -> builtins.list[IndexFinding]:
-        """Put right what can be (headers too, their files' old content stays in the history); returns what was."""
-        return self._store.mend(by=by)
+        """Make headers readable (their files' old content stays in the history) and the index true; returns what was
+        found and put right."""
+        store = self._store
+        if not store.folder.is_dir():
+            return []
+        with store.lock():
+            found = [finding for finding in self.doctor() if finding.mendable]
+            for name in dict.fromkeys(finding.name for finding in found if finding.kind == "header"):
+                store._mend_header(name, by)
+            text = store._index_now()
+            store._guard.begin(ALL)
+            store._end(text, lines.mended(text, store._scan.memories()))
+        return found

@@ -13,8 +13,8 @@ from ipyagent.errors import AgentError, MemoryRefused, ToolFailure
 from ipyagent.escape import cut
 from ipyagent.frontmatter import read_headed
 from ipyagent.journal.protocols import REPLY, ToolOutput, Workspace
-from ipyagent.parts.memory.access import KINDS, MemoryAccess, SavedMemory
-from ipyagent.parts.memory.metadata_index import check_edit, header_lines
+from ipyagent.parts.memory.access import MemoryAccess, SavedMemory
+from ipyagent.parts.memory.metadata_index import KINDS, check_edit, header_lines
 from ipyagent.parts.memory.safe_paths import INDEX, ROOT, SCOPES, Address
 from ipyagent.parts.memory.stores import OFF
 from ipyagent.parts.memory.transcripts import PastSessions

@@ -135,11 +135,8 @@ def take_snapshot(files: SandboxedDir) -> Path:
     copy = f"{SNAPSHOTS}/{_HALF}"
     with files.spot(f"{copy}/x", make=True):
         pass
-    for name, status in list(files.walk()):
-        content = files.read(name)
-        if content is not None:
-            files.replace(f"{copy}/{name}", content, f"{NEW}/copy", durable=False)
-            files.touch(f"{copy}/{name}", status.st_mtime_ns)
+    for _ in copied(files, copy):
+        pass
     there = sorted(filter(_NAME.fullmatch, files.names(SNAPSHOTS)), key=_number)
     number = _number(there[-1]) + 1 if there else 1
     made = f"{SNAPSHOTS}/{time.strftime('%Y%m%d-%H%M%S')}-{number:03d}"
@@ -147,6 +144,16 @@ def take_snapshot(files: SandboxedDir) -> Path:
     for old in there[: max(0, len(there) + 1 - SNAPSHOTS_KEPT)]:
         files.remove_tree(f"{SNAPSHOTS}/{old}")
     return files.root / made
+
+
+def copied(files: SandboxedDir, into: str) -> Iterator[tuple[str, bytes]]:
+    """Copy all files but hidden ones into a folder of theirs; each that was copied, with its content."""
+    for name, status in list(files.walk()):
+        content = files.read(name)
+        if content is not None:
+            files.replace(f"{into}/{name}", content, f"{NEW}/copy", durable=False)
+            files.touch(f"{into}/{name}", status.st_mtime_ns)
+            yield name, content
 
 
 def snapshot_path(files: SandboxedDir, snapshot: Path) -> str:

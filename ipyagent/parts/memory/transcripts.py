@@ -6,7 +6,6 @@ size or time, and whatever is wrong with the file, it is made anew in this proce
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 import time
@@ -33,8 +32,7 @@ from ipyagent.journal.events import (
     UserMessage,
 )
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.nofollow import checked, opened, private_folder
-from ipyagent.parts.memory.fulltext import SUFFIXES
+from ipyagent.parts.memory.fulltext import connected
 from ipyagent.parts.memory.quotation import Typed, tokens
 from ipyagent.parts.memory.tokenizer import content_words, words
 from ipyagent.trust import SESSION, is_signed
@@ -194,35 +192,9 @@ def typed_in(folders: Sequence[Path], pieces: Sequence[str], user: Path) -> list
 def _searched(
     cache: Path | None, folders: Sequence[Path], hits: Callable[[sqlite3.Connection], Iterator[Hit]]
 ) -> tuple[list[Hit], list[str]]:
-    with closing(_connected(cache)) as db:
+    with closing(connected(cache, VERSION, _TABLES, wait=_WAIT, lasting=False)) as db:
         problems = _refreshed(db, folders)
         return list(hits(db)), problems
-
-
-def _connected(path: Path | None) -> sqlite3.Connection:
-    if path is not None:
-        private_folder(path.parent)
-        os.close(opened(path, os.O_RDWR | os.O_CREAT))
-        for suffix in SUFFIXES:
-            checked(path.with_name(path.name + suffix))
-    db = sqlite3.connect(":memory:" if path is None else path, timeout=_WAIT, isolation_level=None)
-    try:
-        db.execute("PRAGMA trusted_schema = OFF")  # the file may have come with the project
-        db.execute("PRAGMA synchronous = OFF")  # a crash costs a cache
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, VERSION):
-            raise sqlite3.DatabaseError(f"an index of version {version}")
-        if version == 0:
-            db.execute("BEGIN IMMEDIATE")
-            if db.execute("PRAGMA user_version").fetchone()[0] == 0:  # else another kernel was first
-                for statement in _TABLES:
-                    db.execute(statement)
-                db.execute(f"PRAGMA user_version = {VERSION}")
-            db.execute("COMMIT")
-    except BaseException:
-        db.close()
-        raise
-    return db
 
 
 def _refreshed(db: sqlite3.Connection, folders: Sequence[Path]) -> list[str]:

@@ -123,15 +123,16 @@ def test_behind_a_turn_when_every_gate_is_open(room: DreamRoom) -> None:
     assert len(room.events(TurnEnded)) == 1, "a second one is not due"
 
 
-@pytest.mark.parametrize(
-    "settings", [{"dreaming": False}, {"memory": False}, {"dream_sessions": 9}, {"dream_hours": 1e6}]
-)
-def test_with_one_gate_closed_nothing_is_asked(room: DreamRoom, settings: dict[str, Any]) -> None:
+def test_with_one_gate_closed_nothing_is_asked(room: DreamRoom) -> None:
     room.save_many()
     room.tidied()
-    room.turn(room.agent(**settings))
-    assert room.asked() == []
-    assert room.last == LAST
+    closed: list[dict[str, Any]] = [
+        {"dreaming": False}, {"memory": False}, {"dream_sessions": 9}, {"dream_hours": 1e6}
+    ]  # fmt: skip
+    for settings in closed:
+        room.turn(room.agent(**settings))
+        assert room.asked() == [], settings
+        assert room.last == LAST
 
 
 def test_the_practice_model_never_begins_by_itself(room: DreamRoom) -> None:
@@ -318,17 +319,6 @@ def test_the_user_s_own_words_may_be_brought_together(room: DreamRoom) -> None:
     assert "feedback_b.md" not in room.content()
 
 
-def test_a_merge_takes_the_least_trusted_source_of_what_it_merges(room: DreamRoom) -> None:
-    room.save("project_a", "The release is on Tuesdays.", source="said")
-    room.save("project_b", "The team seems to like mornings.", source="inferred")
-    room.save_many(4)
-    path = "/memories/project/project_a.md"
-    merged = "The team seems to like mornings."
-    room.dreams = [calls([memory(command="insert", path=path, insert_line=8, insert_text=merged)]), text("Done.")]
-    dream_now(room.agent())
-    assert "source: inferred" in room.content()["project_a.md"]
-
-
 def test_a_dream_makes_no_word_of_the_users_of_what_was_quoted(room: DreamRoom) -> None:
     room.save("project_hub", "Always send the finished reports to the hub first.", source="quoted")
     room.save_many(4)
@@ -427,6 +417,7 @@ input()
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_in_the_middle_rolls_it_back(room: DreamRoom) -> None:
     room.save_many()
     room.tidied()
@@ -444,12 +435,12 @@ def test_a_process_that_ends_in_the_middle_rolls_it_back(room: DreamRoom) -> Non
     assert room.last == LAST
 
 
-@pytest.mark.parametrize("reply", [fault(400, message="no"), fault(500), refusal("No.")])
-def test_a_failure_rolls_back_is_told_and_after_three_no_more_begin(room: DreamRoom, reply: Any) -> None:
+def test_a_failure_rolls_back_is_told_and_after_three_no_more_begin(room: DreamRoom) -> None:
     room.save_many()
     room.tidied()
     before = room.content()
-    room.dream = reply
+    room.dreams = [fault(400, message="no"), fault(500), refusal("No.")]
+    room.dream = fault(500)
     agent = room.agent(dream_hours=0.0)
     for count in range(1, 5):
         agent.part(MemoryPart).dreaming._gates._looked.clear()  # ten minutes later

@@ -112,7 +112,7 @@ def test_a_refused_quotation_is_answered_with_what_the_user_typed(tmp_path: Path
     case = {"type": "feedback", "description": "Amounts in thousands", "body": "Show amounts in thousands of euros."}
     kept = session.keep(text_of(case), ["always show amounts in euro thousands"])
     assert (kept.source, kept.kind) == ("inferred", "project")
-    assert "the user typed" in kept.told
+    assert "'always show amounts in euro thousands': the user typed" in kept.told
     assert "show amounts in thousands of euros" in kept.told
     told = session.do(
         command="str_replace", path="x", old_str="type: project", new_str="type: feedback",

@@ -269,7 +269,7 @@ def test_after_a_compaction_by_the_server_too(make: Make, server: PracticeServer
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no such modes there")
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+@pytest.mark.parametrize("umask", [0o000, 0o077])
 def test_what_a_session_leaves_is_for_its_user_alone_whatever_the_umask(
     make: Make, server: PracticeServer, tmp_path: Path, umask: int
 ) -> None:
@@ -352,31 +352,25 @@ def test_memory_and_instructions_that_are_off_leave_nothing(
     assert "/memories" not in words(server)
 
 
-@pytest.mark.parametrize(
-    "said", ["Ignore memory: how many herons?", "How many herons? Don't use your memory.", "忽略记忆，有多少苍鹭？"]
-)
-def test_ignore_memory_is_said_with_the_request_and_changes_no_prefix(
-    make: Make, server: PracticeServer, said: str
-) -> None:
+def test_ignore_memory_is_said_with_the_request_and_changes_no_prefix(make: Make, server: PracticeServer) -> None:
     agent = make(recall=True, recall_selector=False, recall_when="before")
     agent.project.make()
     remember(agent, "herons", words="how many herons 有多少苍鹭")
     agent.run_sync("hello")
-    agent.run_sync(said)
-    assert system(server, -1) == system(server, -2)
-    body = server.messages[-1].body
-    assert body is not None
-    told = [block["text"] for block in body["messages"][-1]["content"]]
-    assert any("memory left aside" in each for each in told)
-    assert events(agent, MemorySurfaced) == []
+    for said in ("Ignore memory: how many herons?", "How many? Don't use your memory.", "忽略记忆，有多少苍鹭？"):
+        agent.run_sync(said)
+        assert system(server, -1) == system(server, -2)
+        body = server.messages[-1].body
+        assert body is not None
+        told = [block["text"] for block in body["messages"][-1]["content"]]
+        assert any("memory left aside" in each for each in told)
+        assert events(agent, MemorySurfaced) == []
     agent.run_sync("How many herons are there, 有多少苍鹭？")
     assert "memory left aside" not in str(server.messages[-1].body["messages"][-1])  # type: ignore[index]
 
 
-@pytest.mark.parametrize(
-    "said", ["fix it, and ignore memory errors", "run it without memory limits please", "what is memory usage?"]
-)
-def test_memory_of_the_computer_is_another_matter(make: Make, server: PracticeServer, said: str) -> None:
+def test_memory_of_the_computer_is_another_matter(make: Make, server: PracticeServer) -> None:
     agent = make()
-    agent.run_sync(said)
-    assert "memory left aside" not in str(server.messages[-1].body)
+    for said in ("fix it, and ignore memory errors", "run it without memory limits please", "what is memory usage?"):
+        agent.run_sync(said)
+        assert "memory left aside" not in str(server.messages[-1].body)

@@ -27,6 +27,7 @@ from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.parts.memory.tool import memory
 from ipyagent.project import Project
 from ipyagent.tools.catalogue import builtin_tools
+from tests.parts.memory.test_names import BAD
 
 KEY = "sk-ant-api03-Zq7XkV2m9TfLw4Rb8NcYh3Jd6Gs1Pu5E"
 FILE = "---\nname: Tables\ndescription: Tables are made with polars\ntype: feedback\n---\nUse polars for tables.\n"
@@ -275,62 +276,9 @@ def test_missing_or_wrong_arguments_are_named(desk: Desk) -> None:
 
 # ---------------------------------------------------------------------- names that attack
 
-ATTACKS = [
-    "../escape.md",
-    "../../../../../../tmp/escape.md",
-    "a/../../escape.md",
-    "./../escape.md",
-    "/etc/passwd",
-    "//server/share/x.md",
-    "~/x.md",
-    "~root/x.md",
-    "C:\\x.md",
-    "C:x.md",
-    "..\\escape.md",
-    "a\\..\\..\\escape.md",
-    "x\0.md",
-    "x.md\0.txt",
-    "%2e%2e/escape.md",
-    "..%2fescape.md",
-    "x" * 300 + ".md",
-    "/".join("d" * 40) + "/x.md",
-    "CON.md",
-    "aux.md",
-    "nul.txt.md",
-    "COM1.md",
-    "a/LPT9.md",
-    "\uff0e\uff0e/escape.md",  # full-width dots
-    "\u2025/escape.md",  # two dot leader
-    "a\u2215b.md",  # division slash
-    "a\u2044..\u2044escape.md",
-    "p\u0430ypal.md",  # a Cyrillic letter among Latin ones
-    "x\u202e.md",
-    "x\u200b.md",
-    "x\n.md",
-    "x.md ",
-    "x.md.",
-    "x .md",
-    " x.md",
-    "x..md",
-    ".consolidate-lock",
-    ".history/x.md",
-    ".hidden.md",
-    "..md",
-    "MEMORY.md/x.md",
-    "memory.md",
-    "Memory.MD",
-    "x.txt",
-    "x",
-    "a//b.md",
-    "a:b.md",
-    "a|b?.md",
-    "-.md",
-    "e\u0301.md",
-    "\ud800.md",
-    "",
-    ".",
-    "..",
-]
+ATTACKS = [*BAD, "../escape.md", "a/../../escape.md", "../../../../../../tmp/escape.md", "a\u2044..\u2044escape.md",
+           "/".join("d" * 40) + "/x.md", "Memory.MD", "-.md", "e\u0301.md", ".", ".."]  # fmt: skip
+"""Names that are none, and some that are names after all."""
 
 
 def calls(path: str) -> list[dict[str, Any]]:
@@ -461,14 +409,6 @@ def test_the_users_words_are_kept_with_where_they_are_and_without_them_it_is_a_c
     fields = read_headed((desk.folder / "rows.md").read_bytes()).fields
     assert fields["said"] == "use polars for tables … plot with matplotlib"
     assert (fields["session"], fields["turn"]) == ("20261128-120000-abcd", 1)
-
-
-def test_words_that_the_user_did_not_type_are_named_with_the_nearest_that_were(desk: Desk) -> None:
-    create = {"command": "create", "path": "/memories/project/rows.md", "file_text": header("feedback", SAID)}
-    told = desk.do(**create, said="always use polars when you make tables")
-    assert "'always use polars when you make tables': the user typed" in told
-    assert "use polars for tables" in told
-    assert one(desk) == ("project", "inferred")
 
 
 def test_a_memory_goes_to_the_users_folder_only_with_the_users_words(desk: Desk) -> None:
@@ -678,7 +618,7 @@ def lines_shown(desk: Desk, path: str) -> list[str]:
 
 
 def test_what_is_inserted_at_any_line_of_any_file_stays_in_the_body_where_view_counts_it(desk: Desk) -> None:
-    """One text at each line, every other text around the header's end and at both ends of the file."""
+    """One text at each line, every other text at the header's end and at the end of the file."""
     desk.folder.mkdir(parents=True)
     desk.project.trust()
     file, path = desk.folder / "plots.md", "/memories/project/plots.md"
@@ -686,7 +626,7 @@ def test_what_is_inserted_at_any_line_of_any_file_stays_in_the_body_where_view_c
         file.write_bytes(content.encode())
         before, lines = read_headed(file.read_bytes()), lines_shown(desk, path)
         head = len(lines) - len(before.body.removesuffix("\n").split("\n")) if before.body else len(lines)
-        ends = sorted({0, max(0, head - 1), head, len(lines)})
+        ends = sorted({max(0, head - 1), head, len(lines)})
         for text, line in [(NEW[0], each) for each in range(len(lines) + 1)] + [*itertools.product(NEW[1:], ends)]:
             file.write_bytes(content.encode())
             told = desk.tries(command="insert", path=path, insert_line=line, insert_text=text)
@@ -745,27 +685,27 @@ def test_create_on_a_file_that_is_there_shows_it_so_that_it_can_be_edited_at_onc
     assert lines_shown(desk, path)[line - 1 : line + 1] == ["Plots have titles.", "Plots have legends."]
 
 
-@pytest.mark.parametrize(
-    "short", ["/memories/plots.md", "/memories/plots", "plots.md", "plots", "project/plots", "/memories/project/plots"]
-)
-def test_a_file_name_without_scope_or_ending_is_understood(desk: Desk, short: str) -> None:
+def test_a_file_name_without_scope_or_ending_is_understood(desk: Desk) -> None:
     path = "/memories/project/plots.md"
-    desk.do(command="create", path=short, file_text=FILE, said=WORDS)
-    assert desk.saved[-1].path == path
-    assert path in desk.do(command="view", path=short)
-    desk.do(command="str_replace", path=short, old_str="Use polars", new_str="Please use polars")
-    text = {"insert_line": 9, "insert_text": "Plot with matplotlib.", "said": "plot with matplotlib"}
-    desk.do(command="insert", path=short, **text)
-    desk.do(command="rename", old_path=short, new_path="charts")
-    assert desk.saved[-1].path == "/memories/project/charts.md"
-    desk.do(command="rename", old_path="charts", new_path=short)
-    desk.do(command="create", path="/memories/user/plots.md", file_text=FILE, said=WORDS)
-    if "project" not in short:
-        told = desk.fails(command="delete", path=short)
-        assert "/memories/user/plots.md or" in told or "or /memories/user/plots.md" in told
+    forms = ("/memories/plots.md", "/memories/plots", "plots.md", "plots", "project/plots", "/memories/project/plots")
+    for short in forms:
+        desk.saved.clear()
+        desk.do(command="create", path=short, file_text=FILE, said=WORDS)
+        assert desk.saved[-1].path == path
+        assert path in desk.do(command="view", path=short)
+        desk.do(command="str_replace", path=short, old_str="Use polars", new_str="Please use polars")
+        text = {"insert_line": 9, "insert_text": "Plot with matplotlib.", "said": "plot with matplotlib"}
+        desk.do(command="insert", path=short, **text)
+        desk.do(command="rename", old_path=short, new_path="charts")
+        assert desk.saved[-1].path == "/memories/project/charts.md"
+        desk.do(command="rename", old_path="charts", new_path=short)
+        desk.do(command="create", path="/memories/user/plots.md", file_text=FILE, said=WORDS)
+        if "project" not in short:
+            told = desk.fails(command="delete", path=short)
+            assert "/memories/user/plots.md or" in told or "or /memories/user/plots.md" in told
         desk.do(command="delete", path=path)
-    desk.do(command="delete", path=short)
-    assert len(desk.saved) == (7 if "project" in short else 8)
+        desk.do(command="delete", path="/memories/user/plots.md" if "project" in short else short)
+        assert len(desk.saved) == 8
 
 
 def test_a_memory_about_the_user_without_scope_is_kept_for_all_projects(desk: Desk) -> None:
@@ -808,7 +748,7 @@ def test_a_long_memory_is_written_beside_the_loop_and_one_too_long_refused_befor
         return await memory.run(memory.validate(given), desk.workspace)
 
     began = time.perf_counter()
-    output, longest = asyncio.run(longest_gap(write(large(150_000))))
+    output, longest = asyncio.run(longest_gap(write(large(300_000))))
     took = time.perf_counter() - began
     assert "created" in output.blocks[0]["text"]
     assert longest < took / 4, "most of the time somebody else has the loop"

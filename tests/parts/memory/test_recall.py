@@ -46,19 +46,15 @@ def surfaced(number: int, *names: str, text: str = "x" * 100) -> MemorySurfaced:
 # ---------------------------------------------------------------------- when
 
 
-@pytest.mark.parametrize("request_", ["continue", "继续", "ok!", "", "  \n", "https"])
-def test_a_request_of_one_word_is_not_looked_at(request_: str) -> None:
-    assert not is_due(request_)
+def test_a_request_of_one_word_is_not_looked_at_and_others_are() -> None:
+    for one in ("continue", "继续", "ok!", "", "  \n", "https"):
+        assert not is_due(one), one
+    for request in ("plot the orders", "画一下订单图表", "グラフを描いて", "데이터를 그려 줘"):
+        assert is_due(request), request
 
 
-@pytest.mark.parametrize("request_", ["plot the orders", "画一下订单图表", "グラフを描いて", "데이터를 그려 줘"])
-def test_other_requests_are(request_: str) -> None:
-    assert is_due(request_)
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
+def test_the_wish_to_leave_memory_aside_is_honoured_and_the_machines_memory_is_another_thing() -> None:
+    for request in (
         "Ignore memory and plot the orders",
         "plot it, ignoring all your memories",
         "don't use your saved memory for this",
@@ -66,18 +62,13 @@ def test_other_requests_are(request_: str) -> None:
         "请忽略记忆，重新画图",
         "不要使用你的记忆来回答",
         "記憶を無視して描いてください",
-    ],
-)
-def test_the_wish_to_leave_memory_aside_is_honoured(request_: str) -> None:
-    assert ignores_memory(request_)
-    assert not is_due(request_)
-
-
-@pytest.mark.parametrize(
-    "request_", ["how much memory does df use", "why is memory full", "ignore missing values", "free the memory of df"]
-)
-def test_the_machines_memory_is_another_thing(request_: str) -> None:
-    assert is_due(request_)
+    ):
+        assert ignores_memory(request), request
+        assert not is_due(request), request
+    for request in (
+        "how much memory does df use", "why is memory full", "ignore missing values", "free the memory of df"
+    ):  # fmt: skip
+        assert is_due(request), request
 
 
 # ---------------------------------------------------------------------- what is known

@@ -38,9 +38,8 @@ def test_the_environment_comes_before_the_setting(project: Project, tmp_path: Pa
     assert memory_folder("project", project, chosen, environ=given) == tmp_path.resolve() / "from-environment"
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
+def test_places_that_are_refused(project: Project) -> None:
+    for given, why in (
         ("memory", "is relative"),
         ("./memory", "is relative"),
         ("../memory", "is relative"),
@@ -56,13 +55,11 @@ def test_the_environment_comes_before_the_setting(project: Project, tmp_path: Pa
         ("C:\\", "is a bare drive"),
         ("/x/../../etc/cron.d", 'holds ".."'),
         ("~nobody-of-this-name/x", "home directory"),
-    ],
-)
-def test_places_that_are_refused(project: Project, given: str, why: str) -> None:
-    with pytest.raises(MemoryRefused, match="memory cannot be kept in") as caught:
-        memory_folder("project", project, settings(memory_dir=given), environ={})
-    assert caught.value.reason == "place"
-    assert why in str(caught.value)
+    ):
+        with pytest.raises(MemoryRefused, match="memory cannot be kept in") as caught:
+            memory_folder("project", project, settings(memory_dir=given), environ={})
+        assert caught.value.reason == "place"
+        assert why in str(caught.value)
 
 
 def test_a_link_out_of_the_project_is_refused(project: Project, tmp_path: Path) -> None:

@@ -62,8 +62,10 @@ class Policy:
 
     @property
     def kept(self) -> list[str]:
-        """What is not written all the same: names, and what they lead to where they are links."""
+        """What is not written all the same: names, and what they lead to where they are links. What is veiled stays in
+        its place, or the next command would read it under another name."""
         named = [str(folder / name) for folder in self.writes for name in KEPT]
+        named += map(str, self.veiled) if self.writes else ()
         return list(dict.fromkeys([*named, *map(os.path.realpath, named)]))
 
 
@@ -119,8 +121,8 @@ def _remove(folder: Path) -> None:
         top = os.open(folder.name, _FOLDER, dir_fd=above)
         opened.callback(os.close, top)
         before: list[str] = []
-        until = time.monotonic() + _SECONDS  # what the command left behind may be writing still
-        while (found := os.listdir(top)) != before and time.monotonic() < until:
+        until = time.thread_time() + _SECONDS  # what the command left behind may be writing still
+        while (found := os.listdir(top)) != before and time.thread_time() < until:
             mark = os.urandom(8).hex()
             for at, name in enumerate(found):
                 with suppress(OSError):
@@ -130,6 +132,7 @@ def _remove(folder: Path) -> None:
 
 
 _SECONDS = 2.0
+"""Of processor time: a busy machine takes longer."""
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 """How a folder is opened that may be a link meanwhile."""
 

@@ -97,6 +97,9 @@ def desks(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatc
         desk.agent.close()
 
 
+each_way = pytest.mark.parametrize(
+    "number", range(len(sandbox.find().working)), ids=lambda at: sandbox.find().working[at].name
+)
 PROJECT, OPEN = "Let this command write in the project?", "Run this command outside the sandbox?"
 
 
@@ -298,7 +301,7 @@ __attribute__((constructor)) void f(void) {
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of its system calls")
-@pytest.mark.parametrize("number", range(len(sandbox.find().working)), ids=lambda at: sandbox.find().working[at].name)
+@each_way
 def test_mode_auto_asks_whatever_way_leads_to_what_others_obey(
     desks: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
@@ -366,6 +369,22 @@ def test_hidden_cells_and_secrets_stay_hidden(desks: Callable[..., Desk], monkey
     assert "cells" in desk.run("cat other.ipynb")
     notebook.write_text('{"cells": []}')
     assert "cells" in desk.run("cat work.ipynb")
+
+
+@each_way
+def test_no_command_gives_a_notebook_with_hidden_cells_a_name_that_the_next_can_read(
+    desks: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    only = sandbox.Found((sandbox.find().working[number],), ())
+    monkeypatch.setattr(sandbox, "find", lambda: only)
+    desk = desks(mode="auto")
+    desk.person.no = (OPEN, PROJECT)
+    (desk.folder / "sub").mkdir()
+    (desk.folder / "sub/work.ipynb").write_text('{"cells": [{"source": "# agent-hide\\nthe grades"}]}')
+    for command in ("mv sub/work.ipynb v.txt", "ln sub/work.ipynb v.txt", "mv sub other", "rm sub/work.ipynb"):
+        desk.run(command)
+        assert "the grades" not in desk.run("cat v.txt other/work.ipynb")
+    assert (desk.folder / "sub/work.ipynb").exists()
 
 
 def test_a_stop_ends_a_confined_command_and_its_temporary_folder_is_gone(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .lab import CHROMIUM, Server
+from .lab import CHROME, CHROMIUM, Server
 from .product import Product
 
 
@@ -25,12 +25,19 @@ def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
+def chrome() -> Iterator[None]:
+    """While it is open, no other event loop runs on this thread: it is closed before tests of other modules."""
+    yield
+    CHROME.close()
+
+
+@pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     yield from _server(tmp_path_factory.mktemp("lab"), "lab")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def notebook7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     yield from _server(tmp_path_factory.mktemp("notebook7"), "notebook")
 

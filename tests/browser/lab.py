@@ -23,7 +23,8 @@ from typing import Any
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Locator, expect, sync_playwright
+from forked import in_server
+from playwright.sync_api import Browser, BrowserContext, Locator, Playwright, expect, sync_playwright
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHROMIUM = os.environ.get("IPYAGENT_CHROMIUM", "/usr/bin/chromium")
@@ -75,11 +76,12 @@ class Server:
         self.forgetful = bool(before)  # only an older ipykernel is ever put before the newest
         own = root / ".jupyter"
         trait = {"lab": "LabApp", "notebook": "JupyterNotebookApp"}[app]
+        path = [*filter(None, [before]), str(REPOSITORY), str(REPOSITORY / "tests" / "browser")]
+        forking = {} if before or "PYTHONPATH" in (environment or {}) else dict(in_server(own / "forked"))
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(
-                [*filter(None, [before]), str(REPOSITORY), str(REPOSITORY / "tests" / "browser")]
-            ),
+            **forking,
+            "PYTHONPATH": os.pathsep.join([*path, *filter(None, [forking.get("PYTHONPATH")])]),
             "JUPYTER_PREFER_ENV_PATH": "0",  # what stands in `own` comes before what is installed
             "JUPYTER_CONFIG_DIR": str(own / "config"),
             "JUPYTER_DATA_DIR": str(own / "data"),
@@ -178,23 +180,49 @@ class Server:
                         raise
 
 
+class Chromium:
+    """One browser for all pages of a module, with what it has cached of the servers."""
+
+    def __init__(self) -> None:
+        self._started: tuple[Playwright, Browser, BrowserContext] | None = None
+
+    def context(self, given: Mapping[str, Any]) -> BrowserContext:
+        """The common one, or one of its own for a page that has wishes."""
+        if self._started is None:
+            playwright = sync_playwright().start()
+            try:
+                browser = playwright.chromium.launch(
+                    executable_path=CHROMIUM, args=list(CHROME_FLAGS), headless=True
+                )
+                self._started = (playwright, browser, browser.new_context())
+            except BaseException:
+                playwright.stop()
+                raise
+        _, browser, common = self._started
+        return browser.new_context(**given) if given else common
+
+    def close(self) -> None:
+        if self._started is not None:
+            playwright, browser, _ = self._started
+            self._started = None
+            browser.close()
+            playwright.stop()
+
+
+CHROME = Chromium()
+
+
 class Page:
-    """One browser with one page on a server."""
+    """A page on a server."""
 
     def __init__(self, server: Server, shots: Path, *, width: int = 1100, height: int = 850, **context: Any) -> None:
         self.server = server
         self.shots = shots
-        self._playwright = sync_playwright().start()
-        try:
-            self._browser = self._playwright.chromium.launch(
-                executable_path=CHROMIUM, args=list(CHROME_FLAGS), headless=True
-            )
-            opened = self._browser.new_context(viewport={"width": width, "height": height}, **context)
-            opened.set_default_timeout(1000 * PATIENCE)
-            self.page = opened.new_page()
-        except BaseException:
-            self._playwright.stop()
-            raise
+        opened = CHROME.context(context)
+        opened.set_default_timeout(1000 * PATIENCE)
+        self._closes = opened if context else None
+        self.page = opened.new_page()
+        self.page.set_viewport_size({"width": width, "height": height})
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
 
@@ -202,8 +230,10 @@ class Page:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._browser.close()
-        self._playwright.stop()
+        for page in self.page.context.pages:
+            page.close()
+        if self._closes is not None:
+            self._closes.close()
 
     def open(self, notebook: str, *, kernel: bool = True, fresh: bool = True) -> None:
         path = "/lab/tree/" if self.server.app == "lab" else "/notebooks/"

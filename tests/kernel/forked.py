@@ -1,8 +1,9 @@
 """Kernels forked from a process that has imported what they need: importing it anew takes each three seconds.
 
-`python forked.py FD` is that process: it imports, then forks for each line of JSON that comes through the socket FD,
-and ends with it, its kernels too. What a kernel has of its own (folder, environment, sockets, threads, widgets,
-settings) is made after the fork.
+`python forked.py FD FD` is that process, one for each process of tests: it imports, listens on the first socket, forks
+for each line of JSON that comes through a connection, and ends with the second socket. Kernels end with the connection
+that asked for them. What a kernel has of its own (folder, environment, sockets, threads, widgets, settings) is made
+after the fork.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,13 +29,16 @@ AHEAD = (
     "ipyagent.extension.context_report", "ipyagent.extension.surfaces", "ipyagent.extension.work_cells",
     "ipyagent.parts.memory.browsing", "ipyagent.practice.server",
 )  # fmt: skip
+ADDRESS = "IPYAGENT_TESTS_FORKER"
+LAUNCHER = "ipykernel_launcher"
+PATH = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
 
 class ForkedProvisioner(LocalProvisioner):
     """Gives a `KernelManager` a forked process in place of a started one."""
 
     async def launch_kernel(self, cmd: list[str], **given: Any) -> Any:
-        self.process = _Process(cmd[cmd.index("ipykernel_launcher") + 1 :], given["env"], given["cwd"])  # type: ignore[assignment]
+        self.process = _Process(cmd[cmd.index(LAUNCHER) + 1 :], given["env"], given["cwd"])  # type: ignore[assignment]
         self.pid = self.pgid = self.process.pid  # type: ignore[attr-defined]
         return self.connection_info
 
@@ -43,9 +49,9 @@ class _Process:
     stdin = stdout = stderr = None
 
     def __init__(self, arguments: list[str], env: dict[str, str], cwd: str | None) -> None:
-        ours = _forker()
-        ours.sendall(json.dumps([arguments, env, cwd or os.getcwd()]).encode() + b"\n")
-        told, descriptors, _, _ = socket.recv_fds(ours, 32, 1)
+        asked = _connection()
+        asked.sendall(json.dumps([arguments, env, cwd or os.getcwd()]).encode() + b"\n")
+        told, descriptors, _, _ = socket.recv_fds(asked, 32, 1)
         self.pid, (self._fd,) = int(told), descriptors
 
     def __del__(self) -> None:
@@ -65,38 +71,84 @@ class _Process:
         self.send_signal(signal.SIGKILL)
 
 
+def in_server(folder: Path) -> Mapping[str, str]:
+    """What lets a Jupyter server fork its kernels, too; in `folder` it finds the way to do it."""
+    if sys.platform != "linux":
+        return {}
+    about = folder / "forked-0.dist-info"
+    about.mkdir(parents=True, exist_ok=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: forked\nVersion: 0\n")
+    (about / "entry_points.txt").write_text("[jupyter_client.kernel_provisioners]\nforked = forked:ForkedProvisioner\n")
+    path = os.pathsep.join([str(folder), str(Path(__file__).parent)])
+    return {"PYTHONPATH": path, "JUPYTER_DEFAULT_PROVISIONER_NAME": "forked", ADDRESS: _forker()}
+
+
 @cache
-def _forker() -> socket.socket:
-    """The process that forks, one for each process of tests."""
+def _connection() -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.connect("\0" + (os.environ.get(ADDRESS) or _forker()))
+    return made
+
+
+@cache
+def _forker() -> str:
+    """The address of the process that forks."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(name := "\0" + f"ipyagent-tests-{os.getpid()}-{os.urandom(8).hex()}")
+    listening.listen()
     ours, its = socket.socketpair()
-    path = os.pathsep.join(map(str, (Path(__file__).parents[2], Path(__file__).parent)))
-    argv = [sys.executable, __file__, str(its.fileno())]
-    subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": path}, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
-    its.close()
-    return ours
+    os.set_inheritable(ours.fileno(), False)
+    passed = [listening.fileno(), its.fileno()]
+    subprocess.Popen(
+        [sys.executable, __file__, *map(str, passed)], env={**os.environ, "PYTHONPATH": os.pathsep.join(PATH)},
+        pass_fds=passed, stdin=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    ours.detach()  # closed by the end of this process
+    return name[1:]
 
 
-def _serve(asked: socket.socket) -> None:
+def _serve(listening: socket.socket, owner: socket.socket) -> None:
     import gc
     import importlib
     import threading
 
     for name in AHEAD:
         importlib.import_module(name)
-    # these know a kernel when they are imported
-    assert not {"ipywidgets", "numpy", "zmq.asyncio.context"} & sys.modules.keys()
+    assert not {"ipywidgets", "numpy"} & sys.modules.keys()  # they ask for the kernel and the processors when imported
     assert threading.active_count() == 1
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody has to wait for them
-    for line in asked.makefile("rb"):
-        pid = os.fork()
-        if not pid:
-            asked.close()
-            _become(*json.loads(line))
-        watched = os.pidfd_open(pid)
-        socket.send_fds(asked, [str(pid).encode()], [watched])
-        os.close(watched)
+    kernels: dict[socket.socket, list[int]] = {}
+    while owner not in (ready := select.select([listening, owner, *kernels], [], [])[0]):
+        for each in ready:
+            if each is listening:
+                kernels[listening.accept()[0]] = []
+            elif line := _line(each):
+                if not (pid := os.fork()):
+                    for known in (listening, owner, *kernels):
+                        known.close()
+                    _become(*json.loads(line))
+                kernels[each].append(watched := os.pidfd_open(pid))
+                socket.send_fds(each, [str(pid).encode()], [watched])
+            else:
+                _end(kernels.pop(each))
+    for pids in kernels.values():
+        _end(pids)
+
+
+def _line(asked: socket.socket) -> bytes:
+    found = b""
+    while not found.endswith(b"\n") and (more := asked.recv(65536)):
+        found += more
+    return found
+
+
+def _end(watched: list[int]) -> None:
+    for each in watched:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(each, signal.SIGKILL)
+        os.close(each)
 
 
 def _become(arguments: list[str], env: dict[str, str], cwd: str) -> None:
@@ -107,8 +159,9 @@ def _become(arguments: list[str], env: dict[str, str], cwd: str) -> None:
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
-    sys.argv = ["ipykernel_launcher.py", *arguments]
-    sys.path.remove(str(Path(__file__).parent))  # where this file is; it stays as one of PYTHONPATH
+    sys.argv = [f"{LAUNCHER}.py", *arguments]
+    its = [each for each in env.get("PYTHONPATH", "").split(os.pathsep) if each]
+    sys.path[:] = [*its, *(each for each in sys.path if each not in PATH)]
     try:
         IPKernelApp.launch_instance([*arguments, f"--IPKernelApp.parent_handle={os.getppid()}"])
     finally:
@@ -117,4 +170,4 @@ def _become(arguments: list[str], env: dict[str, str], cwd: str) -> None:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _serve(*(socket.socket(fileno=int(given)) for given in sys.argv[1:]))

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import forks
+from kernels import ROOT
 from rooms import Room, one_line, room
 
 from ipyagent.errors import UsageError
@@ -65,9 +67,11 @@ def arrived(place: Room, body: str) -> None:
     assert place.server.refused == []
 
 
-def test_the_body_is_literal(place: Room) -> None:
-    for name in BODIES:
-        place.ok(f"%%agent\n{BODIES[name]}")
+@pytest.mark.parametrize("outer", ["", "%%time\n", "%%capture held\n"])
+def test_the_body_is_literal(place: Room, outer: str) -> None:
+    chosen = ["both", "percent", "crlf", "help at the end", "form feed"] if outer else BODIES
+    for name in chosen:
+        place.ok(f"{outer}%%agent {'--effort low' if 'held' in outer else ''}\n{BODIES[name]}")
         arrived(place, BODIES[name])
 
 
@@ -80,14 +84,6 @@ def test_the_body_is_literal_through_every_door(place: Room) -> None:
     for outer in ("%%time", "%%capture held"):
         place.ok(f"{outer}\nget_ipython().run_cell_magic('agent', '', {everything!r})")
         arrived(place, everything)
-
-
-def test_the_body_is_literal_inside_time_and_capture(place: Room) -> None:
-    for name in [name for name in BODIES if name != "big"]:
-        place.ok(f"%%time\n%%agent\n{BODIES[name]}")
-        arrived(place, BODIES[name])
-        place.ok(f"%%capture held\n%%agent --effort low\n{BODIES[name]}")
-        arrived(place, BODIES[name])
 
 
 def test_cells_of_other_magics_stay_theirs(place: Room) -> None:
@@ -179,6 +175,7 @@ def test_typing_line_by_line_is_complete_at_the_blank_line(place: Room) -> None:
 
 def test_nbclient_gives_the_body_as_it_is(tmp_path: Path) -> None:
     import nbformat
+    from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
 
     made: Any = nbformat
@@ -188,19 +185,14 @@ def test_nbclient_gives_the_body_as_it_is(tmp_path: Path) -> None:
     book.cells += [made.v4.new_code_cell(f"%%agent\n{BODIES[name]}") for name in names]
     with PracticeServer(lambda body: text("ok")) as server, room(tmp_path, server=server) as place:
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in place.environ.items():
+            for name, value in {**place.environ, "PYTHONPATH": str(ROOT)}.items():
                 patch.setenv(name, value)
-            import_root(patch)
-            NotebookClient(book, timeout=60, resources={"metadata": {"path": str(place.folder)}}).execute()
+            manager = forks(AsyncKernelManager(kernel_name="python3"))
+            found = {"metadata": {"path": str(place.folder)}}
+            NotebookClient(book, km=manager, timeout=60, resources=found).execute(cleanup_kc=True)
         assert place.said() == [BODIES[name] for name in names]
         assert server.refused == []
     assert all(output["data"]["text/plain"] for cell in book.cells[2:] for output in cell.outputs)
-
-
-def import_root(patch: pytest.MonkeyPatch) -> None:
-    from kernels import ROOT
-
-    patch.setenv("PYTHONPATH", str(ROOT))
 
 
 # ---------------------------------------------------------------------- options

@@ -92,8 +92,8 @@ def cost(work: Callable[[str], object], text: str, patience: float = PATIENCE) -
 def grows(work: Callable[[str], object], make: Callable[[int], str], patience: float = PATIENCE) -> str:
     """How much longer twice the text takes, "" when that is within GROWTH. Small texts are tried first, and only
     what looks suspicious on them is tried on long ones; of noisy measurements the best counts."""
-    large = cost(work, make(12_000), patience)
-    if large < FLOOR / 12 or (large < patience and large < 6 * min(cost(work, make(3_000)) for _ in range(2))):
+    large = cost(work, make(6_000), patience)
+    if large < FLOOR / 24 or (large < patience and large < 6 * min(cost(work, make(1_500)) for _ in range(2))):
         return ""
     told = ""
     for size in (100_000, 400_000):

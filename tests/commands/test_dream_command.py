@@ -137,7 +137,9 @@ def test_without_memories_it_does_nothing_and_makes_nothing(room: DreamRoom, tmp
 
 
 @pytest.mark.paced
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_a_signal_in_the_middle_leaves_the_memories_as_they_were(room: DreamRoom, how: signal.Signals) -> None:
     room.save_many()
     room.tidied()

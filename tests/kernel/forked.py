@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -31,6 +32,7 @@ AHEAD = (
 )  # fmt: skip
 ADDRESS = "IPYAGENT_TESTS_FORKER"
 LAUNCHER = "ipykernel_launcher"
+_ONE_AT_A_TIME = threading.Lock()
 PATH = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
 
@@ -43,15 +45,24 @@ class ForkedProvisioner(LocalProvisioner):
         return self.connection_info
 
 
+def forks(manager: Any) -> Any:
+    """The manager of a kernel, which will be forked where that can be done."""
+    if sys.platform == "linux":
+        given = {"kernel_id": manager.kernel_id, "kernel_spec": manager.kernel_spec}
+        manager.provisioner = ForkedProvisioner(**given, parent=manager)
+    return manager
+
+
 class _Process:
     """What a provisioner needs of a `Popen`; no child of this process."""
 
     stdin = stdout = stderr = None
 
     def __init__(self, arguments: list[str], env: dict[str, str], cwd: str | None) -> None:
-        asked = _connection()
-        asked.sendall(json.dumps([arguments, env, cwd or os.getcwd()]).encode() + b"\n")
-        told, descriptors, _, _ = socket.recv_fds(asked, 32, 1)
+        with _ONE_AT_A_TIME:
+            asked = _connection()
+            asked.sendall(json.dumps([arguments, env, cwd or os.getcwd()]).encode() + b"\n")
+            told, descriptors, _, _ = socket.recv_fds(asked, 32, 1)
         self.pid, (self._fd,) = int(told), descriptors
 
     def __del__(self) -> None:
@@ -110,7 +121,6 @@ def _forker() -> str:
 def _serve(listening: socket.socket, owner: socket.socket) -> None:
     import gc
     import importlib
-    import threading
 
     for name in AHEAD:
         importlib.import_module(name)

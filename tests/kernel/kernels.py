@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forked import ForkedProvisioner
+from forked import forks
 from jupyter_client.manager import KernelManager
 
 HERE = Path(__file__).parent
@@ -46,7 +46,7 @@ class Kernel:
     def __init__(self, path: str = "", cwd: Path | None = None, *, fresh: bool = False) -> None:
         for left in (2, 1, 0):
             try:
-                self._start(path, cwd, fresh or bool(path) or sys.platform != "linux")
+                self._start(path, cwd, fresh or bool(path))
                 break
             except (ValueError, RuntimeError):  # two kernels of two test processes were given one port
                 self.close()
@@ -64,8 +64,7 @@ class Kernel:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
         env.pop("PYTEST_CURRENT_TEST", None)
         if not fresh:
-            given = {"kernel_id": self.manager.kernel_id, "kernel_spec": self.manager.kernel_spec}
-            self.manager.provisioner = ForkedProvisioner(**given, parent=self.manager)
+            forks(self.manager)
         self.manager.start_kernel(env=env, cwd=str(cwd or HERE))
         self.client = self.manager.client()
         self.client.start_channels()

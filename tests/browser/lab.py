@@ -23,8 +23,9 @@ from typing import Any
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
-from forked import in_server
 from playwright.sync_api import Browser, BrowserContext, Locator, Playwright, expect, sync_playwright
+
+from tests.kernel.forked import in_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHROMIUM = os.environ.get("IPYAGENT_CHROMIUM", "/usr/bin/chromium")
@@ -191,9 +192,7 @@ class Chromium:
         if self._started is None:
             playwright = sync_playwright().start()
             try:
-                browser = playwright.chromium.launch(
-                    executable_path=CHROMIUM, args=list(CHROME_FLAGS), headless=True
-                )
+                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(CHROME_FLAGS), headless=True)
                 self._started = (playwright, browser, browser.new_context())
             except BaseException:
                 playwright.stop()
@@ -298,12 +297,10 @@ class Page:
         self.page.evaluate(f"async () => {{ {PANEL} await p.context.sessionContext.shutdown() }}")
 
     def command(self, name: str, arguments: dict[str, Any] | None = None) -> None:
-        self.page.evaluate(
-            "([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments or {}]
-        )
+        self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments or {}])
 
     def theme(self, name: str) -> None:
-        """"JupyterLab Dark" or "JupyterLab Light"."""
+        """ "JupyterLab Dark" or "JupyterLab Light"."""
         self.command("apputils:change-theme", {"theme": name})
         dark = str("Dark" not in name).lower()
         self.page.wait_for_selector(f'body[data-jp-theme-light="{dark}"]', state="attached")

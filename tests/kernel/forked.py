@@ -172,11 +172,8 @@ def _become(arguments: list[str], env: dict[str, str], cwd: str) -> None:
     sys.argv = [f"{LAUNCHER}.py", *arguments]
     its = [each for each in env.get("PYTHONPATH", "").split(os.pathsep) if each]
     sys.path[:] = [*its, *(each for each in sys.path if each not in PATH)]
-    try:
-        IPKernelApp.launch_instance([*arguments, f"--IPKernelApp.parent_handle={os.getppid()}"])
-    finally:
-        sys.stdout.flush()
-        os._exit(0)
+    IPKernelApp.launch_instance([*arguments, f"--IPKernelApp.parent_handle={os.getppid()}"])
+    sys.exit()  # what is registered for the end of a process is done
 
 
 if __name__ == "__main__":

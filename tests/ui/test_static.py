@@ -87,7 +87,7 @@ def test_size_is_bounded_and_what_is_missing_is_said() -> None:
     html = static_bundle(pictures, None)["text/html"]
     assert len(html) < BUNDLE_CHARS
     assert "1 figure left out" in html
-    words = static_bundle([text("word " * 400_000)], None)["text/html"]
+    words = static_bundle([text("word " * 250_000)], None)["text/html"]
     assert len(words) < BUNDLE_CHARS * 1.05
     assert "left out" in words
 

@@ -448,7 +448,34 @@ def _path(doing: MemoryCommandRun, line: Line) -> str:
 
 def _extract(doing: MemoryCommandRun, line: Line) -> str:
     """Look for new memories in the conversation now."""
-    return extract_now(doing.agent)
+    agent = doing.agent
+    agent.check_free()
+    session = agent.sessions.take_up()
+    if session is None or not session.history.turns:
+        raise UsageError("there is no conversation to examine yet: start one with a %%agent cell")
+    model = agent.connections.get(agent.model, agent.endpoint())
+    before = session.journal.last
+
+    async def run(main: MainThreadExecutor) -> tuple[str, ...] | None:
+        try:
+            await agent.connect_now(session, model)
+            return await agent.part(MemoryPart).extracting.now(session, agent.workspace(session, main))
+        except asyncio.CancelledError:
+            return None
+        finally:
+            await session.synced()
+
+    with agent.occupied() as main:
+        saved = main.run_blocking(lambda: run(main))
+    spent = [event for event in session.journal.read() if event.id > before and isinstance(event, ForkEnded)]
+    costs = [event.cost for event in spent if event.purpose == PURPOSE]
+    price = "" if not costs or None in costs else f"; it cost ${sum(cost or 0.0 for cost in costs):.4f}"
+    if saved is None:
+        return f"stopped{price}"
+    if not saved:
+        return f"nothing to save{price}"
+    names = list(dict.fromkeys(path.removeprefix("/memories/") for path in saved))
+    return f"saved: {', '.join(names)}{price}; undo: %memory undo, or %memory history NAME"
 
 
 def _dream(doing: MemoryCommandRun, line: Line) -> str:
@@ -527,38 +554,3 @@ def names(agent: RunningAgent) -> list[str]:
     except AgentError:
         return []
     return list(dict.fromkeys([*(each.name for each in every), *(f"{each.scope}/{each.name}" for each in every)]))
-
-
-# ---- Background work on the memories, done now because the user asked: run as a turn is, so that
-# Stop and an interrupt end it.
-
-def extract_now(agent: RunningAgent) -> str:
-    """Look through what was said since the last extraction; what was saved, in one line. Raises UsageError,
-    AgentError, KeyboardInterrupt."""
-    agent.check_free()
-    session = agent.sessions.take_up()
-    if session is None or not session.history.turns:
-        raise UsageError("there is no conversation to examine yet: start one with a %%agent cell")
-    model = agent.connections.get(agent.model, agent.endpoint())
-    before = session.journal.last
-
-    async def run(main: MainThreadExecutor) -> tuple[str, ...] | None:
-        try:
-            await agent.connect_now(session, model)
-            return await agent.part(MemoryPart).extracting.now(session, agent.workspace(session, main))
-        except asyncio.CancelledError:
-            return None
-        finally:
-            await session.synced()
-
-    with agent.occupied() as main:
-        saved = main.run_blocking(lambda: run(main))
-    spent = [event for event in session.journal.read() if event.id > before and isinstance(event, ForkEnded)]
-    costs = [event.cost for event in spent if event.purpose == PURPOSE]
-    price = "" if not costs or None in costs else f"; it cost ${sum(cost or 0.0 for cost in costs):.4f}"
-    if saved is None:
-        return f"stopped{price}"
-    if not saved:
-        return f"nothing to save{price}"
-    names = list(dict.fromkeys(path.removeprefix("/memories/") for path in saved))
-    return f"saved: {', '.join(names)}{price}; undo: %memory undo, or %memory history NAME"

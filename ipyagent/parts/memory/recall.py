@@ -273,7 +273,6 @@ MOST = 12
 MOST_TOLD = 8
 FILE_BYTES = 500_000
 """Of a source file that is searched for a function."""
-DAY_SECONDS = 86_400
 
 _CODE = re.compile(r"(?<!`)`([^`\n]{1,120})`(?!`)")
 _PATH = re.compile(
@@ -521,7 +520,7 @@ def _defined_in(name: str, sources: Sequence[Path]) -> Path | None:
 
 def _ago(seconds: float) -> str:
     """An age in the largest whole unit."""
-    for size, unit in ((DAY_SECONDS, "day"), (3_600, "hour"), (60, "minute")):
+    for size, unit in ((DAY, "day"), (3_600, "hour"), (60, "minute")):
         if seconds >= size:
             number = int(seconds // size)
             return f"{number} {unit}{'' if number == 1 else 's'} ago"

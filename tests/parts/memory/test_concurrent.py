@@ -211,20 +211,19 @@ def dream_while_they_work(crew: Crew, kills: int, hands: Thread) -> list[str]:
     out, problem = crew.dreaming.communicate(timeout=120)  # whatever was left behind is in nobody's way
     assert crew.dreaming.returncode == 0, problem
     assert [path for path in (crew.folder / ".history" / "dreams").iterdir() if path.is_dir()] == []
-    assert killed >= bool(kills)
+    assert killed
     print(f"{len(told)} dreams came to their end, {killed} were killed:", *told, sep="\n")
     return [*told, out.strip()]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kills", [0, 60])
-def test_real_dreams_and_eight_processes_with_200_operations_each(crew: Crew, kills: int) -> None:
-    for number in range(8):
-        crew.start(f"hand{number}", 200, number)
-    shooter = Thread(target=kill_some, args=(crew, 200, kills))
+def test_real_dreams_and_six_processes_with_120_operations_each_of_which_some_are_killed(crew: Crew) -> None:
+    for number in range(6):
+        crew.start(f"hand{number}", 120, number)
+    shooter = Thread(target=kill_some, args=(crew, 120, 25))
     shooter.start()
-    told = dream_while_they_work(crew, kills, shooter)
+    told = dream_while_they_work(crew, 25, shooter)
     shooter.join()
     crew.wait(60)
     crew.check()

@@ -626,7 +626,7 @@ def test_what_is_inserted_at_any_line_of_any_file_stays_in_the_body_where_view_c
         file.write_bytes(content.encode())
         before, lines = read_headed(file.read_bytes()), lines_shown(desk, path)
         head = len(lines) - len(before.body.removesuffix("\n").split("\n")) if before.body else len(lines)
-        ends = sorted({max(0, head - 1), head, len(lines)})
+        ends = sorted({head, len(lines)})
         for text, line in [(NEW[0], each) for each in range(len(lines) + 1)] + [*itertools.product(NEW[1:], ends)]:
             file.write_bytes(content.encode())
             told = desk.tries(command="insert", path=path, insert_line=line, insert_text=text)

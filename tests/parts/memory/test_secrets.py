@@ -137,5 +137,5 @@ def test_what_a_file_held_before_does_not_stop_the_edit_that_takes_it_out() -> N
 @pytest.mark.parametrize("piece", ["a", "password", "a.b-", "Ab1+/", "x=", "password='", "http://", "bearer "])
 def test_long_lines_take_no_longer_than_long_texts(piece: str) -> None:
     began = time.thread_time()
-    find_secrets(piece * (200_000 // len(piece)), environ={})
-    assert time.thread_time() - began < 5.0
+    find_secrets(piece * (60_000 // len(piece)), environ={})
+    assert time.thread_time() - began < 2.0

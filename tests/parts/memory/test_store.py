@@ -12,6 +12,7 @@ import pytest
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.parts.memory.index import MOST_BYTES, MOST_LINES, line_of, named_in
+from ipyagent.parts.memory.metadata_index import Scan
 from ipyagent.parts.memory.store import MemoryStore
 
 
@@ -258,7 +259,7 @@ def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "memory").write_text("a file")
     store = MemoryStore(tmp_path / "memory", "project")
     assert store.list() == store.list() == []
-    assert [finding.name for finding in store.index.doctor() if finding.kind == "name"] == ["."]
+    assert [each.name for each in Scan(store.folder, "project").misfits()] == ["."]
     with pytest.raises(MemoryRefused):
         store.write("a.md", "A\n", expected=None, by="agent")
 

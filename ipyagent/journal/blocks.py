@@ -154,16 +154,14 @@ def query_of(block: Block) -> str:
     return next((value for key in ("query", "url") if isinstance(value := given.get(key), str)), "")
 
 
-def in_words(block: Block, chars: int = 0) -> str:
-    """A call or a result as words; `chars`: of a page, at most (0: all)."""
+def in_words(block: Block) -> str:
+    """A call or a result as words."""
     if block.get("type") == CALL:
         return f"[{block.get('name')}: {query_of(block)}]"
     if problem := error_of(block):
         return f"[failed: {problem}]"
     found = "\n".join(f"- {source.title} {source.url}".replace("  ", " ") for source in sources_of(block))
-    page = page_text(block)
-    page = page if not chars or len(page) <= chars else f"{page[:chars]}\n… {len(page) - chars:,} characters more"
-    return "\n".join(part for part in (found or "[no results]", page) if part)
+    return "\n".join(part for part in (found or "[no results]", page_text(block)) if part)
 
 
 def searches_in(blocks: Iterable[Block]) -> Iterator[str]:

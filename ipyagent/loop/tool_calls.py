@@ -425,7 +425,7 @@ def _unknown(name: str, tools: list[str]) -> str:
     return f"There is no tool {name[:200]!r}. Known tools: {', '.join(shown)}{more}."
 
 
-AGAIN = {"read": "", "project": "and could write in the project", "open": "outside the sandbox"}
+AGAIN = {"project": "and could write in the project", "open": "outside the sandbox"}
 
 
 async def _run(session: Session, call: Block, workspace: Workspace) -> ToolOutput:

@@ -29,7 +29,7 @@ from ipyagent.practice.replies import Fault, text, tool
 from ipyagent.practice.server import Exchange
 from ipyagent.ui.transcript import notice_of
 
-HEAVY = 2_500
+HEAVY = 1_600
 
 
 @pytest.fixture

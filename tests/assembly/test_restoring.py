@@ -108,7 +108,7 @@ def test_after_a_compaction_each_variable_is_told_once_as_it_is(tmp_path: Path, 
         names = agent.shell.user_ns
         names.update(rate=1.5, weights=[1, 2, 3], gone=7)
         fill = [tool("python", {"code": f"print({words(number, 2_500)!r})"}) for number in range(20)]
-        for number in range(6 if how != "notes" else 14):
+        for number in range(4 if how != "notes" else 10):
             room.turn(agent, f"weigh {number}", fill[number], text("weighed"))
         code = tool("python", {"code": "del gone; rate = 2.5; boxes = [4, 5]"})
         if how == "as a turn begins":

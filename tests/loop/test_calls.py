@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import pytest
 from loop_rig import KEY, Person, Rig, result_text
 from nbformat.v4 import new_code_cell, new_notebook
 
@@ -132,19 +131,20 @@ class Foreign:
         return self.act()  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("kind", RAISED)
-def test_whatever_a_tool_raises_is_its_result(make_rig: Callable[..., Rig], kind: str) -> None:
-    def act() -> ToolOutput:
-        raise RAISED[kind]()
+def test_whatever_a_tool_raises_is_its_result(make_rig: Callable[..., Rig]) -> None:
+    def raising(made: Callable[[], BaseException]) -> Callable[[], Any]:
+        def act() -> ToolOutput:
+            raise made()
 
-    rig = make_rig(tools=[Foreign(act)])
-    rig.server.script(calls([("foreign", {}), ("glob", {"pattern": "*"})]), text("I see"))
+        return act
+
+    rig = make_rig(tools=[Foreign(raising(made), kind) for kind, made in RAISED.items()])
+    rig.server.script(calls([*((kind, {}) for kind in RAISED), ("glob", {"pattern": "*"})]), text("I see"))
     result = rig.fault_turn()
     assert (result.status, result.text) == ("finished", "I see")
-    first, second = rig.results()
-    assert first["is_error"]
-    assert result_text(first)
-    assert not second.get("is_error")
+    *failed, last = rig.results()
+    assert [kind for kind, one in zip(RAISED, failed, strict=True) if not (one["is_error"] and result_text(one))] == []
+    assert not last.get("is_error")
 
 
 def test_a_users_function_that_exits_or_raises_is_survived(rig: Rig) -> None:
@@ -176,39 +176,29 @@ GIVEN: dict[str, Any] = {
     "no kind": ToolOutput(blocks=({"n": 1},)),
     "NaN": ToolOutput(blocks=({"type": "text", "text": "x", "n": float("nan")},)),
     "a large integer": ToolOutput(blocks=({"type": "stats", "n": 10**40},)),
-    "itself": None,
 }
 
 
-@pytest.mark.parametrize("kind", GIVEN)
-def test_whatever_a_tool_gives_the_next_request_is_valid(make_rig: Callable[..., Rig], kind: str) -> None:
-    given = GIVEN[kind]
-    if kind == "itself":
-        loop: dict[str, Any] = {"type": "text", "text": "x"}
-        loop["self"] = loop
-        given = ToolOutput(blocks=(loop,))
-    rig = make_rig(tools=[Foreign(lambda: given)])
-    rig.server.script(tool("foreign", {}), text("I see"))
-    assert rig.fault_turn().text == "I see"
-    [result] = rig.results()
-    assert 0 < len(json.dumps(result)) < 150_000
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "print('a\\ud800b\\0c')",
-        "'\\ud800' * 3",
-        "raise ValueError('\\udfff')",
-        "print('x y ' * 300_000)",
-        "import sys; sys.stdout.write('\\x1b[31mred\\r\\b')",
-    ],
+PRINTED = (
+    "print('a\\ud800b\\0c')",
+    "'\\ud800' * 3",
+    "raise ValueError('\\udfff')",
+    "print('x y ' * 300_000)",
+    "import sys; sys.stdout.write('\\x1b[31mred\\r\\b')",
 )
-def test_whatever_code_prints_the_next_request_is_valid(rig: Rig, code: str) -> None:
-    rig.server.script(tool("python", {"code": code}), text("I see"))
+
+
+def test_whatever_a_tool_gives_or_code_prints_the_next_request_is_valid(make_rig: Callable[..., Rig]) -> None:
+    loop: dict[str, Any] = {"type": "text", "text": "x"}
+    loop["self"] = loop
+    given = [*GIVEN.values(), ToolOutput(blocks=(loop,))]
+    rig = make_rig(tools=[Foreign(lambda each=each: each, f"foreign{at}") for at, each in enumerate(given)])
+    wanted: list[tuple[str, Any]] = [(f"foreign{at}", {}) for at in range(len(given))]
+    wanted += [("python", {"code": code}) for code in PRINTED]
+    rig.server.script(calls(wanted), *(calls([each]) for each in wanted), text("I see"))
     assert rig.fault_turn().text == "I see"
-    [result] = rig.results()
-    assert 0 < len(json.dumps(result)) < 120_000
+    assert len(rig.results()) == 2 * len(wanted)
+    assert [result for result in rig.results() if not 0 < len(json.dumps(result)) < 150_000] == []
 
 
 def test_the_key_that_code_prints_reaches_neither_model_nor_transcript(rig: Rig) -> None:

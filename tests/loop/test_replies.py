@@ -85,26 +85,28 @@ class Camera:
         return ToolOutput(blocks=({"type": "image", "source": source},))
 
 
-@pytest.mark.parametrize(
-    ("raw", "says"),
-    [
-        ('{"code": "ran = 1"', "not valid JSON"),
-        ("[1, 2]", "must be a JSON object"),
-        ('{"code": "ran = 1", "n": NaN}', "not valid JSON"),
-        ('{"code": "ran = 1", "n": 1e999}', "not valid JSON"),
-        ('{"code": ' + "[" * 5000 + "]" * 5000 + "}", "nested"),
-        ('{"code": ' + "[" * 80 + "]" * 80 + "}", "nested"),
-        ('{"source": "ran = 1"}', "wrong arguments"),
-        ('{"code": 5}', "wrong arguments"),
-        ("", "wrong arguments"),
-    ],
-)
-def test_broken_arguments_are_an_error_result_and_nothing_runs(rig: Rig, raw: str, says: str) -> None:
-    rig.server.script(raw_tool_json("python", raw), text("I see"))
+BROKEN = [
+    ('{"code": "ran = 1"', "not valid JSON"),
+    ("[1, 2]", "must be a JSON object"),
+    ('{"code": "ran = 1", "n": NaN}', "not valid JSON"),
+    ('{"code": "ran = 1", "n": 1e999}', "not valid JSON"),
+    ('{"code": ' + "[" * 5000 + "]" * 5000 + "}", "nested"),
+    ('{"code": ' + "[" * 80 + "]" * 80 + "}", "nested"),
+    ('{"source": "ran = 1"}', "wrong arguments"),
+    ('{"code": 5}', "wrong arguments"),
+    ("", "wrong arguments"),
+]
+
+
+def test_broken_arguments_are_an_error_result_and_nothing_runs(rig: Rig) -> None:
+    for raw, says in BROKEN:
+        rig.server.script(raw_tool_json("python", raw), text("I see"))
+        assert rig.turn().status == "finished"
+        result = rig.results()[-1]
+        assert result["is_error"]
+        assert says in result_text(result), raw
+    assert len(rig.results()) == len(BROKEN)
     assert rig.fault_turn().status == "finished"
-    [result] = rig.results()
-    assert result["is_error"]
-    assert says in result_text(result)
     assert "ran" not in rig.agent.shell.user_ns
 
 
@@ -336,26 +338,25 @@ def test_the_turn_ends_as_a_limit_after_max_turns(rig: Rig) -> None:
     assert rig.server.refused == []
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        {"input_tokens": 10**30},
-        {"input_tokens": "many", "cache_read_input_tokens": -5},
-        {"input_tokens": None, "cache_creation_input_tokens": None, "cache_read_input_tokens": None},
-        {"input_tokens": 900_000_000, "cache_read_input_tokens": 3},
-        {"input_tokens": 1, "cache_creation": "no"},
-        {"input_tokens": 2.5},
-    ],
-)
-def test_absurd_usage_blinds_no_mark(rig: Rig, numbers: dict[str, Any]) -> None:
-    rig.server.script(wrong_usage(text("one"), **numbers))
-    assert rig.turn().text == "one"
-    assert rig.agent.session is not None
-    assert 500 < rig.agent.session.view.count().tokens < 20_000
-    for event in rig.events():
-        if isinstance(event, UsageReported):
-            assert event.usage.total < 10**10
-    rig.fault_turn()
+ABSURD: list[dict[str, Any]] = [
+    {"input_tokens": 10**30},
+    {"input_tokens": "many", "cache_read_input_tokens": -5},
+    {"input_tokens": None, "cache_creation_input_tokens": None, "cache_read_input_tokens": None},
+    {"input_tokens": 900_000_000, "cache_read_input_tokens": 3},
+    {"input_tokens": 1, "cache_creation": "no"},
+    {"input_tokens": 2.5},
+]
+
+
+def test_absurd_usage_blinds_no_mark(rig: Rig) -> None:
+    for numbers in ABSURD:
+        rig.server.script(wrong_usage(text("one"), **numbers))
+        assert rig.turn().text == "one"
+        assert rig.agent.session is not None
+        assert 500 < rig.agent.session.view.count().tokens < 20_000, numbers
+        assert all(event.usage.total < 10**10 for event in rig.events() if isinstance(event, UsageReported)), numbers
+        rig.fault_turn()
+        rig.agent.new()
 
 
 def test_a_lesser_server_works_and_is_asked_each_thing_once(home: object, make_rig: Callable[..., Rig]) -> None:

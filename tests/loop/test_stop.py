@@ -155,7 +155,7 @@ def test_stop_while_connecting_to_a_silent_server(make_rig: Callable[..., Rig]) 
         silent.listen(8)
         rig = make_rig(url=f"http://127.0.0.1:{silent.getsockname()[1]}")
         person = Person(can_ask=False)
-        stopper = threading.Timer(1.5, rig.agent.stop)  # asking for the model's window takes 5 s at most
+        stopper = threading.Timer(0.4, rig.agent.stop)  # asking for the model's window takes 5 s at most
         stopper.start()
         began = time.monotonic()
         result = rig.turn("go", person)
@@ -240,10 +240,9 @@ def test_a_failed_turn_raises_nothing_out_of_the_loop(rig: Rig) -> None:
     assert asyncio.run(listen())[-1].status == "failed"
 
 
-@pytest.mark.parametrize("after", [0.0, 0.02, 0.05, 0.1, 0.2])
-def test_a_stop_at_any_moment_leaves_a_valid_session(rig: Rig, after: float) -> None:
+def test_a_stop_at_any_moment_leaves_a_valid_session(rig: Rig) -> None:
     rig.turn("begin")
-    for _ in range(3):
+    for after in (0.0, 0.01, 0.02, 0.04, 0.06, 0.1, 0.15, 0.2):
         rig.server.script(
             calls([("python", {"code": "import time; time.sleep(0.03)"})] * 2, thinking="Hm. " * 10, delay=0.002),
             text("word " * 20, delay=0.002),
@@ -449,13 +448,12 @@ def test_a_slow_disk_holds_up_neither_the_stop_nor_the_panel(
 
 
 def test_an_endless_loop_that_prints_keeps_200_000_characters_and_names_the_rest(rig: Rig) -> None:
-    code = "started.set()\nn = 0\nwhile True:\n    n += 1\n    print(n, 'a line of output ' * 50)"  # not equal ones
+    code = "n = 0\nwhile True:\n    n += 1\n    print(n, 'a line of output ' * 50)\n    n == 2_000 and many.set()"
     rig.server.script(tool("python", {"code": code}))
-    rig.agent.shell.user_ns["started"] = started = threading.Event()
+    rig.agent.shell.user_ns["many"] = many = threading.Event()
 
     def stop() -> None:
-        assert started.wait(60)
-        time.sleep(1.5)  # megabytes
+        assert many.wait(60)
         rig.agent.stop()
 
     threading.Thread(target=stop).start()

@@ -20,8 +20,7 @@
         │   └── NoSuchPath        404 for the path: no Messages API, or none of its batches
         ├── TooLarge              413
         ├── Busy                  429, 529, 5xx after all tries
-        ├── Unreachable           refused, DNS failure, time-out, after all tries
-        └── BrokenStream          the reply broke off after it had begun
+        └── Unreachable           refused, DNS failure, time-out, after all tries
     ToolFailure                   text for the model: becomes an `is_error` tool result
 
 Expected endings (stopped, limit, refused) are values, see `ipyagent.journal.events.TurnEnded`.
@@ -143,10 +142,6 @@ class Busy(ModelError):
 
 class Unreachable(ModelError):
     """No connection to the server through all tries."""
-
-
-class BrokenStream(ModelError):
-    """The reply broke off after it had begun."""
 
 
 class ToolFailure(Exception):

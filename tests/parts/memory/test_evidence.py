@@ -28,10 +28,13 @@ from tests.parts.memory.evidence_room import (
 SAID = [*cases(HERE / "evidence_said.jsonl"), *cases(SHARED / "memories-said.jsonl")]
 POISON = cases(HERE / "evidence_poison.jsonl")
 SHARED_POISON = cases(SHARED / "memories-poison.jsonl")
+HALVES = pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.slow)])
+"""Every other case is tried each time, the rest in the slow group."""
 
 
-def test_what_carries_out_the_users_words_is_said(tmp_path: Path) -> None:
-    for case in SAID:
+@HALVES
+def test_what_carries_out_the_users_words_is_said(tmp_path: Path, half: int) -> None:
+    for case in SAID[half::2]:
         kept = said_case(case, tmp_path, check=True)
         assert (kept.refused, kept.source, kept.kind) == (False, "said", case["type"]), kept.told
         assert kept.head.body == text_of(case).split("---\n", 2)[2], "nothing is written into the body"
@@ -39,8 +42,9 @@ def test_what_carries_out_the_users_words_is_said(tmp_path: Path) -> None:
         assert (kept.head.fields["session"], kept.head.fields["turn"] > 1) == ("20261127-1-abcd", True), case
 
 
-def test_what_a_tool_gave_is_never_said_nor_of_the_users_types(tmp_path: Path) -> None:
-    for case in POISON:
+@HALVES
+def test_what_a_tool_gave_is_never_said_nor_of_the_users_types(tmp_path: Path, half: int) -> None:
+    for case in POISON[half::2]:
         kept = poison_case(case, "", case["said"], tmp_path, check=False)
         assert kept.source in ("quoted", "inferred"), kept.told
         assert kept.kind in ("project", case["type"] if case["type"] == "reference" else "project"), kept.told

@@ -142,7 +142,7 @@ def _keep(store: MemoryStore, name: str, kept: PendingDream | Record) -> None:
 
 
 def _kept(store: MemoryStore, name: str, kind: type[T]) -> T | None:
-    with suppress(MemoryRefused, msgspec.DecodeError):
+    with suppress(msgspec.DecodeError, MemoryRefused):
         content = SandboxedDir(store.folder).read(name, MOST_RECORD)
         return msgspec.json.decode(content, type=kind) if content else None
     return None

@@ -329,7 +329,7 @@ PROBLEMS = 50
 
 
 class SkillsTab:
-    """See `board_parts.BoardTab`."""
+    """The skills: a list with filters, one to read and to load."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -131,20 +131,9 @@ def agent_map(
         if done is not None:
             whole.take(msgspec.structs.replace(done, tries=0))
         else:
+            places = str(work), str(place), str(stop)
             tasks.append(
-                MapTask(
-                    question.key,
-                    question.prompt,
-                    said,
-                    str(work),
-                    str(place),
-                    str(stop),
-                    data,
-                    here(),
-                    run,
-                    tries=1,
-                    sealing=sealed,
-                )
+                MapTask(question.key, question.prompt, said, *places, data, here(), run, tries=1, sealing=sealed)
             )
     if batch:
         from ipyagent.fleet.batch import BatchItem, BatchRunner
@@ -152,7 +141,7 @@ def agent_map(
         clerk = BatchRunner(project, place, IPyAgent(**said), retries=retries, max_cost=max_cost, again=again)
         return _in_batches(clerk, [BatchItem(task.key, task.prompt) for task in tasks], whole)
     used = executor if executor is not None else ThreadPoolExecutor(at_once or THREADS, "ipyagent-map")
-    crew = TaskScheduler(
+    scheduler = TaskScheduler(
         used,
         at_once=at_once,
         retries=retries,
@@ -164,7 +153,7 @@ def agent_map(
     )
     try:
         with ONE_RUN.lent():
-            crew.work(tasks, lambda: _say_stop(stop, project.user, whole.progress.say))
+            scheduler.work(tasks, lambda: _say_stop(stop, project.user, whole.progress.say))
     except KeyboardInterrupt:  # in one line: where it met us, and the executor's own frames, help nobody
         raise interruption(INTERRUPTED) from None
     finally:
@@ -355,8 +344,8 @@ STEP = 0.2
 """Seconds between two pictures."""
 
 
-class MapProgress(Protocol):
-    """What `agent_map` tells while it works."""
+class MapProgress:
+    """What `agent_map` tells while it works; nothing where nobody watches: the rows say all."""
 
     def show(self, line: str, share: float, *, final: bool = False) -> None:
         """So far: a line, and the share that has ended (0 to 1)."""
@@ -365,25 +354,14 @@ class MapProgress(Protocol):
         """Something that a person should read."""
 
 
-class NoProgress:
-    """Nobody watches: the rows say all."""
-
-    def show(self, line: str, share: float, *, final: bool = False) -> None:
-        """Nothing."""
-
-    def say(self, line: str) -> None:
-        """Nothing."""
-
-
-class TerminalLine:
-    """One line of stderr, written anew."""
+class TerminalLine(MapProgress):
+    """One line of stderr, written again and again."""
 
     def __init__(self) -> None:
         self._shown = 0.0
         self._width = 0
 
     def show(self, line: str, share: float, *, final: bool = False) -> None:
-        """See `MapProgress.show`."""
         now = time.monotonic()
         if now - self._shown < STEP and not final:
             return
@@ -393,11 +371,10 @@ class TerminalLine:
         self._width = len(line)
 
     def say(self, line: str) -> None:
-        """See `MapProgress.say`."""
         sys.stderr.write("\r" + line.ljust(self._width) + "\n")
 
 
-class NotebookBar:
+class NotebookBar(MapProgress):
     """One display of the cell, updated; what it says last stays in the saved notebook."""
 
     def __init__(self) -> None:
@@ -406,7 +383,6 @@ class NotebookBar:
         self._said: list[str] = []
 
     def show(self, line: str, share: float, *, final: bool = False) -> None:
-        """See `MapProgress.show`."""
         from IPython.display import display
 
         now = time.monotonic()
@@ -423,19 +399,18 @@ class NotebookBar:
             self._handle.update(bundle, raw=True)
 
     def say(self, line: str) -> None:
-        """See `MapProgress.say`."""
         self._said.append(line)
 
 
 def progress_for(shell: Any, wanted: bool | None) -> MapProgress:
     """What fits where this runs; `wanted` False: nothing, True: at least a line."""
     if wanted is False:
-        return NoProgress()
+        return MapProgress()
     if getattr(shell, "kernel", None) is not None:
         from ipyagent.kernel.frontend import describe_frontend
 
-        return NotebookBar() if wanted or describe_frontend(shell).person else NoProgress()
-    return TerminalLine() if wanted or sys.stderr.isatty() else NoProgress()
+        return NotebookBar() if wanted or describe_frontend(shell).person else MapProgress()
+    return TerminalLine() if wanted or sys.stderr.isatty() else MapProgress()
 
 
 # ------------------------------------------------------------------ asking

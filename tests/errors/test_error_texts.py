@@ -15,7 +15,7 @@ from tests.errors.error_walk import LIST, Found, Walk, lines
 
 ANEW = "python -m tests.errors.error_walk"
 MOST = 320
-FOR_THE_MODEL = {"ToolFailure", "Unclear"}
+FOR_THE_MODEL = {"ToolFailure"}
 """Read by the model, which looks for its own way on; shown to the user below the call."""
 HINT = "No model is connected yet"
 """The one error of three lines: the three ways to a model."""

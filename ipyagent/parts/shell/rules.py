@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from ipyagent.errors import ToolFailure
-
 # ---- A shell command as simple commands, for the plain part of the language only. Whatever could mean something
 # else to the shell than it says here (variables, substitutions, redirections, braces, escapes, comments, control
 # and odd space characters, …) is `Unclear`: no rule with a wildcard covers it. `shlex` cannot serve: it drops the
@@ -24,7 +22,7 @@ _SET = re.compile(r"\[[A-Za-z0-9_.,]+(?:-[A-Za-z0-9_.,]+)*\]")
 _OPERATORS = ("&&", "||", "|", ";")
 
 
-class Unclear(ToolFailure):
+class Unclear(Exception):
     """The command is not in the plain part of the language."""
 
 
@@ -51,7 +49,7 @@ def simple_commands(command: str) -> tuple[list[list[Word]], list[bool]]:
         if operator:
             place += len(operator)
             if not commands[-1]:
-                raise Unclear(f"nothing before {operator!r}")
+                raise Unclear  # nothing before an operator
             commands.append([])
             piped.append(operator == "|")
             continue
@@ -59,7 +57,7 @@ def simple_commands(command: str) -> tuple[list[list[Word]], list[bool]]:
         commands[-1].append(word)
     if not commands[-1]:
         if len(commands) == 1 or not command.endswith(";"):
-            raise Unclear("an empty command")
+            raise Unclear  # an empty command
         commands.pop()
         piped.pop()
     return commands, piped
@@ -72,19 +70,19 @@ def _word(command: str, place: int) -> tuple[Word, int]:
         char = command[place]
         if char in " |;&":
             if char == "&" and not command.startswith("&&", place):
-                raise Unclear("& starts a command in the background")
+                raise Unclear  # & starts a command in the background
             break
         if char in "'\"":
             end = command.find(char, place + 1)
             if end < 0:
-                raise Unclear("a quote is not closed")
+                raise Unclear  # a quote is not closed
             inside = command[place + 1 : end]
             if not inside.isprintable():
-                raise Unclear("a character that cannot be seen")
+                raise Unclear  # a character that cannot be seen
             if char == '"' and any(sign in inside for sign in ("$", "`", "!", '\\"', "\\\\", "\\$", "\\`")):
-                raise Unclear("an expansion in double quotes")
+                raise Unclear  # an expansion in double quotes
             if char == '"' and inside.endswith("\\"):
-                raise Unclear("an escaped quote")
+                raise Unclear  # an escaped quote
             text += inside
             literal = literal or not _GLOB.isdisjoint(inside)
             place = end + 1
@@ -93,16 +91,16 @@ def _word(command: str, place: int) -> tuple[Word, int]:
         in_name = char in "~^" and place > start and command[place - 1] not in "=:,'\""
         if char in _GLOB:
             if not text or (text[0] not in "./_" and not text[0].isalnum()):
-                raise Unclear("a wildcard that could become an option")
+                raise Unclear  # a wildcard that could become an option
             glob = True
         elif not (char in _BARE or in_name or char.isalnum()):
-            raise Unclear(f"{char!r} is not plain")
+            raise Unclear  # it is not plain
         text += char
         place += 1
     if glob and literal:
-        raise Unclear("wildcards with and without quotes in one word")
+        raise Unclear  # wildcards with and without quotes in one word
     if glob and not {"[", "]"}.isdisjoint(_SET.sub("", text)):
-        raise Unclear("a set of characters that not every reader reads the same")
+        raise Unclear  # a set of characters that not every reader reads the same
     return Word(text, glob), place
 
 

@@ -18,6 +18,7 @@ import os
 import platform
 import select
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -85,8 +86,8 @@ _MODES = {
     "openat": 3,
 }  # fmt: skip
 """Which argument is a new mode."""
-_SPECIAL = 0o6000
-"""Set-user-ID and set-group-ID: never set by a command."""
+_SET_USER, _SET_GROUP = 0o4000, 0o2000
+"""Set-user-ID and set-group-ID: never set by a command; a folder that has the second keeps it (`chmod` names it)."""
 _OPENING = {"open": 1, "openat": 2}
 """Which argument says whether a file is made: otherwise its mode has no meaning."""
 _MAKING = 0o20000100
@@ -111,7 +112,8 @@ _NEWEST = 470
 
 
 def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
-    """The filter as the kernel's BPF. `attributes`: "allow", "refuse" or "notify" for `ATTRIBUTES`. `own_network`:
+    """The filter as the kernel's BPF. `attributes`: "allow", "refuse", "notify", or "watched" (another filter notifies)
+    for `ATTRIBUTES`. `own_network`:
     TCP and UDP are allowed, in a network of the command's own; sockets of other kinds never are, but for pairs."""
     which = 0 if ARCHITECTURES[machine] == _AMD64 else 1
 
@@ -138,13 +140,15 @@ def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
     def special(name: str) -> list[tuple[int, int, int, int]]:
         if name not in _MODES:
             return []
-        return [argument(_MODES[name]), (_ANY_BIT, 0, 1, _SPECIAL), (_RETURN, 0, 0, refuse)]
+        looked_at = name in ATTRIBUTES and attributes in ("notify", "watched")  # by whoever is told, see `_done`
+        never = _SET_USER if looked_at else _SET_USER | _SET_GROUP
+        return [argument(_MODES[name]), (_ANY_BIT, 0, 1, never), (_RETURN, 0, 0, refuse)]
 
     for name in CALLS:
         if name in _ABSENT:
             when(name, [(_RETURN, 0, 0, absent)])
         elif name in ATTRIBUTES:
-            answer = {"allow": _ALLOW, "refuse": refuse, "notify": _NOTIFY}[attributes]
+            answer = {"allow": _ALLOW, "refuse": refuse, "notify": _NOTIFY, "watched": _ALLOW}[attributes]
             when(name, [*special(name), (_RETURN, 0, 0, answer)])
         elif name not in _LOOKED_AT:
             when(name, [(_RETURN, 0, 0, refuse)])
@@ -435,6 +439,9 @@ class Supervisor:
         if attribute and not attribute.startswith(_OWN_ATTRIBUTES):
             return errno.EPERM
         if "chmod" in name:
+            before = os.stat(target).st_mode
+            if rest[0] & _SET_GROUP and not (stat.S_ISDIR(before) and before & _SET_GROUP):
+                return errno.EPERM
             os.chmod(target, rest[0] & 0o7777)
         elif "chown" in name:
             os.chown(target, *(ctypes.c_int(each & 0xFFFFFFFF).value for each in rest[:2]))
@@ -485,7 +492,7 @@ class Confinement:
             _drop_powers(libc)
         _restrict(libc, self.folders, self.hide, self.veil)
         if watched:
-            install(libc, seccomp(platform.machine(), "allow", True), False)
+            install(libc, seccomp(platform.machine(), "watched", True), False)
             return -1
         listen = bool(self.write)
         listener = install(libc, seccomp(platform.machine(), "notify" if listen else "refuse", False), listen)

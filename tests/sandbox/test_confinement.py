@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,6 +114,25 @@ def test_a_temporary_folder_goes_whatever_is_in_it_and_no_link_is_followed(tmp_p
     assert not own.temporary.exists()
     assert outside.read_text() == "1"
     assert stat.S_IMODE(outside.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("way", ["watched", "line"])
+def test_a_folder_keeps_its_set_group_id_and_nothing_else_gets_one(tmp_path: Path, way: Way) -> None:
+    if "landlock" not in BACKENDS:
+        pytest.skip("no Landlock")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o2700)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "run").write_text("")
+    command = ["bash", "-c", "chmod 750 shared; chmod g+s other run; chmod u+s shared run; chmod 2755 run"]
+    with sandbox.temporary(sandbox.policy("project", tmp_path), dict(os.environ)) as (policy, environment):
+        options: dict[str, Any] = {"cwd": tmp_path, "env": environment, "stderr": subprocess.DEVNULL}
+        if way == "watched":
+            BACKENDS["landlock"].spawn(command, policy, lambda attempt: True, **options).wait(30)
+        else:
+            subprocess.run(BACKENDS["landlock"].argv(command, policy), **options, timeout=30)
+    modes = {name: oct((tmp_path / name).stat().st_mode & 0o7777) for name in ("shared", "other", "run")}
+    assert modes == {"shared": "0o2750", "other": "0o755", "run": "0o644"}
 
 
 def test_a_secret_is_hidden_from_the_next_command_once_it_is_there(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ class CommandHook:
         root = find_root(here)
         root = root if here.is_relative_to(root) or is_shared(here) else here  # a linked worktree is its own
         try:
-            return sandbox.confined([*_shell(), self.entry.command], self.entry.sandbox, root, self._environment())
+            return sandbox.confined([*shell_words(), self.entry.command], self.entry.sandbox, root, self._environment())
         except sandbox.NoSandbox as problem:
             raise CommandFailed(str(problem)) from None
 
@@ -262,7 +262,8 @@ def _end(pid: int) -> None:
             os.kill(pid, signal.SIGTERM)
 
 
-def _shell() -> tuple[str, ...]:
+def shell_words() -> tuple[str, ...]:
+    """What a command stands behind, for the system's shell."""
     if os.name == "nt":
         return ("cmd.exe", "/d", "/c")
     bash = shutil.which("bash")

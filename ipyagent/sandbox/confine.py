@@ -373,25 +373,14 @@ class Supervisor:
             def bytes_at(place: int, count: int) -> bytes:
                 return os.pread(memory.fileno(), count, place)
 
-            def text_at(place: int) -> bytes:
-                found = b""
-                while b"\0" not in found and len(found) < 4096:
-                    try:
-                        piece = bytes_at(place + len(found), 4096 - (place + len(found)) % 4096)
-                    except (OSError, OverflowError):  # no place in it
-                        raise OSError(errno.EFAULT, os.strerror(errno.EFAULT)) from None
-                    if not piece:
-                        return b""
-                    found += piece
-                return found.partition(b"\0")[0]
-
-            path = b"" if by_descriptor else text_at(given[1] if at else given[0]) if given[1 if at else 0] else b""
+            place = given[1 if at else 0]
+            path = text_at(memory.fileno(), place) if place and not by_descriptor else b""
             base = ctypes.c_int(given[0] & 0xFFFFFFFF).value if at or by_descriptor else _AT_FDCWD
             value = b""
             attribute = b""
             times: bytes | None = None
             if name.endswith("xattr"):
-                attribute = text_at(rest[0])
+                attribute = text_at(memory.fileno(), rest[0])
                 if "set" in name:
                     if rest[2] > _MOST_VALUE:
                         return errno.E2BIG
@@ -452,6 +441,21 @@ class Supervisor:
         else:
             os.removexattr(target, attribute)
         return 0
+
+
+def text_at(memory: int, place: int) -> bytes:
+    """The C string at a place in a process's memory. Raises OSError where there is none."""
+    found = b""
+    while b"\0" not in found and len(found) < 4096:
+        at = place + len(found)
+        try:
+            piece = os.pread(memory, 4096 - at % 4096, at)
+        except (OSError, ValueError, OverflowError):  # no place in it
+            raise OSError(errno.EFAULT, os.strerror(errno.EFAULT)) from None
+        if not piece:
+            return b""
+        found += piece
+    return found.partition(b"\0")[0]
 
 
 def under(path: str, folders: Iterable[str]) -> bool:

@@ -111,19 +111,8 @@ class _Caller:
         self._root = f"/proc/{process}/root"
 
     def text(self, place: int) -> str:
-        found = b""
         with open(f"/proc/{self.process}/mem", "rb", buffering=0) as memory:
-            while b"\0" not in found and len(found) < 4096:
-                at = place + len(found)
-                try:
-                    memory.seek(at)
-                    piece = memory.read(4096 - at % 4096)
-                except (OSError, ValueError, OverflowError):  # no place in it
-                    raise OSError(errno.EFAULT, os.strerror(errno.EFAULT)) from None
-                if not piece:
-                    return ""
-                found += piece
-        return os.fsdecode(found.partition(b"\0")[0])
+            return os.fsdecode(confine.text_at(memory.fileno(), place))
 
     def path(self, folder: int, place: int, *, follow: bool) -> str:
         """Absolute, with the links on the way followed; "" for what is none."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -189,19 +189,31 @@ class Mended:
         return _with_meta(kept)
 
 
-class _Read:
+class _Stream:
+    """One of the SDK's, with what passes mended."""
+
     def __init__(self, stream: Any, mended: Mended) -> None:
         self._stream, self._mended = stream, mended
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *why: Any) -> bool | None:
+        ended: bool | None = await self._stream.__aexit__(*why)
+        return ended
+
+
+class _Read(_Stream):
     async def receive(self) -> Any:
         while (item := self._mended.coming(await self._stream.receive())) is None:
             pass
         return item
 
-    def __aiter__(self) -> _Read:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
@@ -209,36 +221,11 @@ class _Read:
             pass
         return item
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
-    async def __aenter__(self) -> _Read:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *why: Any) -> bool | None:
-        ended: bool | None = await self._stream.__aexit__(*why)
-        return ended
-
-
-class _Write:
-    def __init__(self, stream: Any, mended: Mended) -> None:
-        self._stream, self._mended = stream, mended
-
+class _Write(_Stream):
     async def send(self, item: Any, /) -> None:
         self._mended.going(item.message)
         await self._stream.send(item)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> _Write:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *why: Any) -> bool | None:
-        ended: bool | None = await self._stream.__aexit__(*why)
-        return ended
 
 
 def _tool(row: Any) -> dict[str, Any] | None:

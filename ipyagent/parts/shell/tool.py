@@ -10,7 +10,6 @@ import glob as globs
 import os
 import re
 import secrets
-import shutil
 import signal
 import subprocess
 import threading
@@ -25,6 +24,7 @@ import msgspec
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Needed, Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.kernel import processes
+from ipyagent.loop.hooks import shell_words
 from ipyagent.parts.shell.levels import Confined, Wanted, needed, watches
 from ipyagent.parts.shell.rules import covers
 from ipyagent.redaction import after_cut, before_cut
@@ -133,7 +133,7 @@ async def _followed_to_end(
         "start_new_session": True,
     }  # fmt: skip
     try:
-        line = (*_shell(), command)
+        line = (*shell_words(), command)
         if confined is None:
             process = subprocess.Popen(line, env=environment, **popen)
         else:
@@ -225,13 +225,6 @@ async def _followed(
         if fresh := capture.take():
             workspace.stream(plain(fresh))
     return True
-
-
-def _shell() -> tuple[str, ...]:
-    if os.name == "nt":
-        return ("cmd.exe", "/d", "/c")
-    bash = shutil.which("bash")
-    return (bash, "--noprofile", "--norc", "-c") if bash else ("/bin/sh", "-c")
 
 
 def _environment(mark: str) -> dict[str, str]:

@@ -46,7 +46,7 @@ def tables(project: Path) -> dict[Path, pd.DataFrame]:
     return made
 
 
-def test_rows_are_in_order_and_tell_of_each_table(tables: dict[Path, pd.DataFrame], project: Path) -> None:
+def test_rows_are_in_order_each_of_a_session_of_its_own(tables: dict[Path, pd.DataFrame], project: Path) -> None:
     rows = agent_map(tables, prompt="Load {item} as table", data="table", **PRACTICE)
     assert [list(row) for row in rows] == [COLUMNS] * len(tables)
     frame = pd.DataFrame(rows)
@@ -59,18 +59,12 @@ def test_rows_are_in_order_and_tell_of_each_table(tables: dict[Path, pd.DataFram
         read = pd.read_csv(path)
         assert len(row["data"]) == len(read)
         assert row["data"][0].keys() == set(read.columns)
-    assert json.loads(json.dumps(rows)) is not None
-
-
-def test_each_task_is_a_session_with_its_own_transcript(tables: dict[Path, pd.DataFrame], project: Path) -> None:
-    rows = agent_map(list(tables)[:3], prompt="Load {item} as table", **PRACTICE)
-    assert len({row["session"] for row in rows}) == 3
-    for row in rows:
         events = list(read_events(project / row["session"] / TRANSCRIPT))
         assert [event.text for event in events if isinstance(event, UserMessage)] == [f"Load {row['input']} as table"]
         assert row["tokens"] == sum(event.usage.total for event in events if isinstance(event, UsageReported)) > 0
-    kept = project / ".ipyagent" / "sessions" / "map"
-    assert all((project / row["session"]).parent == kept for row in rows)
+        assert (project / row["session"]).parent == project / ".ipyagent" / "sessions" / "map"
+    assert len({row["session"] for row in rows}) == len(tables)
+    assert json.loads(json.dumps(rows)) is not None
 
 
 def test_a_rerun_skips_what_is_done_and_only_that(tables: dict[Path, pd.DataFrame]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -20,13 +19,10 @@ from ipyagent import agent_map
 if TYPE_CHECKING:
     from conftest import Office
 
-SPAWN = multiprocessing.get_context("spawn")
-
-
 def test_worker_processes_with_a_practice_model_each(project: Path) -> None:
     for number in range(2):
         Path(f"t{number}.csv").write_text("a,b\n" + "1,2\n" * (number + 1))
-    with ProcessPoolExecutor(1, mp_context=SPAWN) as pool:
+    with ProcessPoolExecutor(1) as pool:
         rows = agent_map(
             sorted(project.glob("*.csv")), pool, prompt="Load {item} as table", data="table",
             model="practice", mode="auto",

@@ -170,9 +170,9 @@ def test_await_works_while_a_loop_runs_below(shell: Any) -> None:
 
 
 def test_output_is_head_and_tail_within_the_cap(shell: Any) -> None:
-    got = run(shell, "for i in range(100_000): print(i)", max_chars=2_000)
+    got = run(shell, "for i in range(20_000): print(i)", max_chars=2_000)
     assert got.output.startswith("0\n1\n")
-    assert got.output.endswith("99998\n99999\n")
+    assert got.output.endswith("19998\n19999\n")
     assert "characters of output left out here" in got.output
     assert len(got.output) < 2_100
 

@@ -24,13 +24,13 @@ def test_short_output_is_kept_whole() -> None:
 def test_endless_output_stays_within_memory() -> None:
     log = OutputLog(max_chars=1_000, live_chars=10_000)
     began = time.thread_time()
-    for i in range(300_000):
+    for i in range(60_000):
         log.write(f"{i}")
         log.write("\n")
     assert time.thread_time() - began < 10
     held = sum(map(sys.getsizeof, [*log._head, *log._tail, *log._pending]))
     assert held < 1_000_000
-    assert log.text().endswith("299999\n")
+    assert log.text().endswith("59999\n")
     assert "live output ends here" in log.take()
     log.write("more")
     assert log.take(final=True) == ""
@@ -38,7 +38,7 @@ def test_endless_output_stays_within_memory() -> None:
 
 def test_one_endless_line_stays_within_memory() -> None:
     log = OutputLog(max_chars=1_000)
-    for _ in range(200_000):
+    for _ in range(40_000):
         log.write("xy")
     assert len(log.text()) < 1_100
 

@@ -55,16 +55,16 @@ def test_deep_and_circular_containers_end() -> None:
     shown([loop, ring] * 10)
 
 
-def test_ten_million_items_are_sampled() -> None:
-    numbers = list(range(10_000_000))
+def test_millions_of_items_are_sampled() -> None:
+    numbers = list(range(3_000_000))
     began = time.thread_time()
     set(map(type, numbers))
     whole = time.thread_time() - began
     began = time.thread_time()
     text = summarize({"numbers": numbers})
     assert time.thread_time() - began < whole / 2
-    assert "list 10,000,000 of int: [0, 1, 2" in text
-    assert "last: 9999999" in shown(numbers)
+    assert "list 3,000,000 of int: [0, 1, 2" in text
+    assert "last: 2999999" in shown(numbers)
     assert "set 1,000,000" in shown(set(range(1_000_000)))
 
 

@@ -26,11 +26,14 @@ PROCESSES = {"Popen", "ProcessPoolExecutor", "create_subprocess_exec", "create_s
 
 @functools.cache
 def calls() -> list[tuple[str, str, ast.Call]]:
-    """Every call of a name in the package: its file, what is called, and the call itself."""
+    """Every call of a name in those files of the package in which one of these stands: the file, what is called, and
+    the call itself."""
+    one_of_these = re.compile("|".join(THREADS | BESIDE | INTO | PROCESSES))
     return [
         (path.relative_to(ROOT / "ipyagent").as_posix(), dotted(node.func), node)
         for path in (ROOT / "ipyagent").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if one_of_these.search(source := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
     ]
 

@@ -64,14 +64,19 @@ def builtin_tools() -> dict[str, Tool]:
 def _own() -> dict[str, Tool]:
     found: dict[str, Tool] = {}
     for module in pkgutil.iter_modules(package.__path__):
-        for name, value in vars(import_module(f"{package.__name__}.{module.name}")).items():
-            if getattr(value, "name", None) == name and is_tool(value):  # the dear question last
-                found[name] = value
+        found.update(_named(f"{package.__name__}.{module.name}"))
     parts = Path(__file__).parents[1] / "parts"
     for file in sorted((*parts.glob("*/__init__.py"), *parts.glob("*/tool.py"), *parts.glob("*/*tools.py"))):
-        made = vars(import_module(f"{PARTS}.{file.parent.name}.{file.stem}".removesuffix(".__init__")))
-        found.update({name: value for name, value in made.items() if is_tool(value) and value.name == name})
+        found.update(_named(f"{PARTS}.{file.parent.name}.{file.stem}".removesuffix(".__init__")))
     return found
+
+
+def _named(module: str) -> dict[str, Tool]:
+    """Of a copy: another thread may be importing what lies in the package, which becomes a name of it."""
+    names = dict(vars(import_module(module)))
+    return {  # the expensive question last
+        name: value for name, value in names.items() if getattr(value, "name", None) == name and is_tool(value)
+    }
 
 
 def _ordered(tools: dict[str, Tool]) -> list[Tool]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import sys
+import threading
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from tools_workspace import ShellWorkspace
 from ipyagent import tool
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Tool
-from ipyagent.tools.catalogue import NAMES_CHARS, ToolCall, ToolSearch, builtin_tools, search
+from ipyagent.tools.catalogue import NAMES_CHARS, ToolCall, ToolSearch, _own, builtin_tools, search
 
 
 def made(name: str, about: str) -> Tool:
@@ -104,3 +107,31 @@ def test_a_call_is_that_tools_own() -> None:
                   {"name": "mcp__fs__read_file", "arguments": {"txt": 1}}, {"arguments": {}}):  # fmt: skip
         with pytest.raises(ToolFailure):
             call.validate(wrong)
+
+
+def test_tools_are_found_while_other_threads_import() -> None:
+    """Agents of a process begin at once, and what one imports becomes a name of the package that another looks through:
+    tasks of `agent_map` failed for it."""
+    import ipyagent.parts.memory as package
+
+    over, names = threading.Event(), vars(package)
+
+    def imports() -> None:
+        for number in itertools.cycle(range(1_000)):
+            names[f"made_{number}"] = number
+            if number == 999:
+                for each in range(1_000):
+                    del names[f"made_{each}"]
+                if over.is_set():
+                    return
+
+    thread, before = threading.Thread(target=imports), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(40):
+            assert _own.__wrapped__().keys() == _own().keys()
+    finally:
+        over.set()
+        thread.join()
+        sys.setswitchinterval(before)

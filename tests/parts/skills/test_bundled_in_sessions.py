@@ -43,10 +43,16 @@ WORK = {
 """Work that no form of the practice model is for, by a named skill."""
 
 
-@pytest.fixture
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pd.DataFrame]:
     if not TABLES.is_dir():
         pytest.skip("shared/data/tables is not beside this repository")
+    found = {name: pd.read_csv(TABLES / file) for name, file in FILES.items()}
+    return found | {"btc": found["btc"].assign(Date=pd.to_datetime(found["btc"]["Date"]))}
+
+
+@pytest.fixture
+def agent(tmp_path_factory: pytest.TempPathFactory, tables: dict[str, pd.DataFrame]) -> Iterator[Agent]:
     place = tmp_path_factory.mktemp("bundled")
     (place / "work").mkdir()
     shutil.copy(ROOT / "notebooks" / NOTEBOOK, place / "work")
@@ -57,9 +63,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("IPYAGENT_HOME", str(place / "home"))
             made = Agent(settings=settings, folder=place / "work")
-            for name, file in FILES.items():
-                table = pd.read_csv(TABLES / file)
-                made.shell.user_ns[name] = table.assign(Date=pd.to_datetime(table["Date"])) if name == "btc" else table
+            made.shell.user_ns |= {name: table.copy() for name, table in tables.items()}
             yield made
             made.close()
     finally:

@@ -51,16 +51,23 @@ def result(place: CompactRoom, agent: Agent) -> ToolReturned:
     return place.of(agent, ToolReturned)[-1]
 
 
-def test_the_catalogue_and_the_tool_stand_in_the_head(place: CompactRoom) -> None:
-    agent = place.agent(skills=True)
-    place.turn(agent, "hello")
-    body = place.bodies[-1]
+def test_the_catalogue_and_the_tool_stand_in_the_head_and_the_model_loads_a_skill_once(place: CompactRoom) -> None:
+    agent = place.agent(skills=True, mode="ask")
+    place.turn(agent, "draw", *(tool("load_skill", {"name": "heron-plots"}),) * 2, text("ok"))
+    body = place.bodies[0]
     assert "- heron-plots: draws plots of herons" in system(body)
     assert BODY not in system(body)
     assert "heron-plots" in load_tool(body)["input_schema"]["properties"]["name"]["enum"]
     (listed,) = place.of(agent, SkillsListed)
     assert "heron-plots" in listed.skills
+    first, second = place.of(agent, ToolReturned)
+    assert not first.is_error
+    assert BODY in plain(first.blocks)
+    assert "in the context already" in plain(second.blocks)
+    (loaded,) = place.of(agent, SkillLoaded)
+    assert (loaded.name, loaded.by) == ("heron-plots", "model")
     place.nothing_refused()
+    place.replays(agent)
 
 
 def test_without_skills_there_is_no_section_and_no_tool(place: CompactRoom) -> None:
@@ -82,19 +89,6 @@ def test_skills_turned_on_within_a_session_are_a_recorded_decision(place: Compac
     place.turn(agent, "again")
     assert load_tool(place.bodies[-1]) is not None
     assert [event.why for event in place.of(agent, SystemPromptFrozen)] == ["", "there are skills now"]
-    place.replays(agent)
-
-
-def test_the_model_loads_a_skill_and_a_second_time_is_a_line(place: CompactRoom) -> None:
-    agent = place.agent(skills=True, mode="ask")
-    place.turn(agent, "draw", *(tool("load_skill", {"name": "heron-plots"}),) * 2, text("ok"))
-    first, second = place.of(agent, ToolReturned)
-    assert not first.is_error
-    assert BODY in plain(first.blocks)
-    assert "in the context already" in plain(second.blocks)
-    (loaded,) = place.of(agent, SkillLoaded)
-    assert (loaded.name, loaded.by) == ("heron-plots", "model")
-    place.nothing_refused()
     place.replays(agent)
 
 

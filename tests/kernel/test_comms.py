@@ -18,16 +18,10 @@ def test_the_newest_kernel_still_has_both_private_names(kernel: Kernel) -> None:
 
 
 @pytest.mark.paced
-def test_a_click_ends_a_busy_loop_without_a_subshell(kernel: Kernel) -> None:
-    cell = kernel.run(BUSY, when="LIVE ready", act=lambda k: k.click({"kind": "stop"}))
-    assert cell.value["why"] == "button"
-    assert cell.latency is not None
-    assert cell.latency < within(1, 20)
-
-
-@pytest.mark.paced
-def test_a_click_ends_a_busy_loop_from_a_subshell(kernel: Kernel) -> None:
-    kernel.make_subshell()
+@pytest.mark.parametrize("subshell", [False, True])
+def test_a_click_ends_a_busy_loop(kernel: Kernel, subshell: bool) -> None:
+    if subshell:
+        kernel.make_subshell()
     try:
         cell = kernel.run(BUSY, when="LIVE ready", act=lambda k: k.click({"kind": "stop"}))
     finally:

@@ -80,3 +80,41 @@ def test_commands_results_and_answers_come_back(ipython: object) -> None:
     assert '"result": "42"' in text
     assert not re.search(r"Out\[\d+\]", text)
     assert "ZeroDivisionError" in text
+
+
+UNSEEN = """
+import signal, threading, time
+from ipyagent.kernel.dispatcher import read_line
+other = threading.Thread(target=time.sleep, args=(20,), daemon=True)
+other.start()
+# the signal meets another thread: what the main thread waits in goes on
+threading.Timer(0.5, lambda: signal.pthread_kill(other.ident, signal.SIGINT)).start()
+try:
+    read_line("say: ")
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+print("got", repr(read_line("again: ")), flush=True)
+try:
+    read_line("end: ")
+except EOFError:
+    print("at the end", flush=True)
+"""
+
+
+def test_an_interrupt_that_comes_before_the_wait_ends_it() -> None:
+    """A line that is waited for ends also with one that no system call has seen."""
+    child = pexpect.spawn(
+        sys.executable, ["-c", UNSEEN], env={**os.environ, "PYTHONPATH": str(ROOT)}, encoding="utf-8", timeout=60,
+        echo=False,
+    )  # fmt: skip
+    try:
+        child.expect("say: ")
+        child.expect("interrupted")
+        child.expect("again: ")
+        child.sendline("hello")
+        child.expect("got 'hello'")
+        child.expect("end: ")
+        child.sendeof()
+        child.expect("at the end")
+    finally:
+        child.close(force=True)

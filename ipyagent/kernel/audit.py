@@ -188,13 +188,13 @@ def _look(event: str, args: tuple[Any, ...]) -> None:
     watch = _watch.get() or _of_thread()
     if watch is None or watch is _UNSEEN:
         return
-    try:
-        with unwatched():
+    with unwatched():
+        try:
             _TOLD[event](watch, *args)
-    except Refused as refused:
-        raise PermissionError(str(refused)) from None
-    except Exception as problem:  # noqa: BLE001 - a fault of ours is not the code's
-        watch.failed(problem)
+        except Refused as refused:
+            raise PermissionError(str(refused)) from None
+        except Exception as problem:  # noqa: BLE001 - a fault of ours is not the code's
+            watch.failed(problem)
 
 
 # ------------------------------------------------------------------ files

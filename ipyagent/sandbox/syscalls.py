@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import gc
 import os
 import platform
 import queue
@@ -411,9 +412,15 @@ def spawn(
         if made and outer:
             _until_ended(made[0].pid)  # bwrap is told to end with its parent, and that is the thread
 
-    threading.Thread(target=supervise, name="ipyagent-sandbox-calls", daemon=True).start()
-    threading.Thread(target=confined, name="ipyagent-sandbox", daemon=True).start()
-    started.wait()
+    collects = gc.isenabled()
+    gc.disable()  # others' finalizers would run where the command is confined, and wait for our caller
+    try:
+        threading.Thread(target=supervise, name="ipyagent-sandbox-calls", daemon=True).start()
+        threading.Thread(target=confined, name="ipyagent-sandbox", daemon=True).start()
+        started.wait()
+    finally:
+        if collects:
+            gc.enable()
     if failed:
         raise failed[0]
     return made[0]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import threading
+import traceback
 from pathlib import Path
 
 import pytest
@@ -50,6 +53,28 @@ def test_a_command_tells_what_it_is_about_to_change(tmp_path: Path, backend: san
         found = {(attempt.what, os.path.relpath(attempt.path, root)) for attempt in here}
         assert found == set(told), command
         assert all(attempt.allowed is (level == "project") for attempt in attempts), command
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
+def test_no_finalizer_runs_where_a_command_is_started(tmp_path: Path, backend: sandbox.Backend) -> None:
+    seen: list[tuple[str, bool]] = []
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        at = {frame.name for frame in traceback.extract_stack()}
+        seen.append((threading.current_thread().name, "_execute_child" in at))
+
+    usual, policy = gc.get_threshold(), sandbox.policy("project", tmp_path)
+    gc.callbacks.append(collected)
+    gc.set_threshold(1)
+    try:
+        process = backend.spawn(["true"], policy, lambda attempt: True)
+    finally:
+        gc.set_threshold(*usual)
+        gc.callbacks.remove(collected)
+    assert process.wait() == 0
+    assert seen
+    assert ("ipyagent-sandbox", True) not in seen
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)

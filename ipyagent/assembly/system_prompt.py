@@ -1,4 +1,5 @@
-"""The head of a session's requests: our instructions, those that people wrote, skills, the memory section, the tools.
+"""The fixed prefix of a session's requests: the tools, then our instructions, those that people wrote, skills, the
+memory section.
 
 Rendered when a session begins and reused byte for byte. It is rendered again, as a recorded decision, after a
 compaction of all that came before, when the user trusts the project (or no longer), when they add a tool, and
@@ -80,7 +81,8 @@ ROOM_SHARE = 1 / 3
 
 
 class SystemPromptBuilder:
-    """The heads of one kernel's sessions. `notice` takes lines for the user."""
+    """Builds the fixed prefix (tools and system prompt) of each of a kernel's sessions. `notice` takes lines for the
+    user."""
 
     def __init__(
         self,
@@ -136,9 +138,9 @@ class SystemPromptBuilder:
             session.record(event)
 
     def after_compaction(self, session: Session) -> Sequence[Event]:
-        """The head that comes with a compaction of all that stood behind the old one, and what it tells of: the
-        instructions and the index are read again, the tools stay as the session has them. Nothing where it is the same.
-        With the compaction this is taken back."""
+        """The prefix to freeze after a compaction of the whole conversation, and what it tells of: instructions and
+        the memory index are read again, the tools stay as the session has them. Nothing where it is the same. Undoing
+        the compaction brings the old one back."""
         tools = tuple(session.view.tools)
         size = estimate_blocks(tools)
         names = {tool["name"] for tool in tools} | told_of(tools)

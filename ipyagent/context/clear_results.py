@@ -4,8 +4,8 @@ By time: after a long silence the provider's cache is cold, all but the newest g
 the newest go when that pays, near the auto-compact threshold only if that frees much of the window
 (`thresholds.weigh`); or before every request (`clear_policy="every_turn"`).
 What goes is kept in a file that is named in its place. Never touched: what the model has not seen yet,
-results of other tools, errors among the last three results, and everything while a turn is open whose
-thinking is bound to what stands before it."""
+results of other tools, errors among the last three results, and anything while a turn is open whose signed
+thinking an edit before it would make invalid."""
 
 from __future__ import annotations
 
@@ -174,11 +174,11 @@ the tool once more would cost a request."""
 RECENT_ERRORS = 3
 """An error among so many newest results is what the model is working on."""
 RECENT_FETCHES = 12
-"""What the running turn has fetched back among so many newest results, the model has fetched because it needs it."""
+"""Among so many newest results, what the running turn has read back from a file stays: the model needs it."""
 KEPT_IN = (f"{FOLDER}/", "_agent[")
 """How a call names what is kept: by its file, or by its handle in python."""
 MOST_CUTS = 40
-"""Places that are weighed: with more results than that, every few places are near enough: 2.5 % of them."""
+"""Possible cuts that are weighed. With more results, only every nth is: at most 2.5 % away from the best."""
 
 
 class ClearResults:
@@ -225,8 +225,8 @@ class ClearResults:
 def candidates(now: LayerContext, results: list[ToolResultRef], *, keep: int) -> list[int]:
     """Places in `results` of what may be cleared, oldest first."""
     chars, allowed = now.setting("clear_chars"), now.recreatable
-    # what stood when the server left out its newest batch is its business: most of it is in no prompt any more, and
-    # without the rest it would not have come to that batch
+    # older than the newest batch that the server cleared: most of it is in no prompt any more, and clearing the rest
+    # would change what the server clears
     asked = server_asked(now.setting, now.state, edits=now.server_edits, bound_thinking=now.bound_thinking)
     upto = now.view.left_out.upto if asked else 0
     last = len(results) - keep
@@ -248,7 +248,7 @@ def candidates(now: LayerContext, results: list[ToolResultRef], *, keep: int) ->
 
 
 def _fetched(now: LayerContext, spot: ToolResultRef) -> bool:
-    """Whether the call of a result had one back that had been put into a file, or is kept alive."""
+    """Whether the call read a result back that is kept in a file or as a live object."""
     said = now.view.messages[spot.message - 1]["content"] if spot.message else ()
     call = next((block for block in said if block["type"] == "tool_use" and block["id"] == spot.call), None)
     return call is not None and any(word in str(call["input"]) for word in KEPT_IN)
@@ -304,7 +304,7 @@ def judge(now: LayerContext, results: list[ToolResultRef], old: list[int], keep:
 
 
 def _saved(now: LayerContext, results: list[ToolResultRef], old: list[int]) -> int:
-    """Tokens that leave the prompt with the results at the places `old`, by the measure of the view's count."""
+    """Tokens that leave the prompt with the results at the places `old`, on the scale of the view's own count."""
     first = results[old[0]].message
     return now.view.scaled(sum(results[at].tokens - LEFT for at in old) + now.view.behind().thinking[first])
 

@@ -41,7 +41,7 @@ from ipyagent.kernel.thread import AgentLoop, keep_logs_apart
 
 # ---- In one process the code of one agent runs at a time: what it prints is taken from streams that all threads
 # share. Models and tools of several agents work side by side; only their runs of code wait for one another. Code
-# that asks further agents of this process to work lends them its turn meanwhile, so that nobody waits for himself.
+# that asks further agents of this process to work lends them its turn meanwhile, so that they do not deadlock.
 
 _LOOK = 0.01
 """Seconds between two looks whether it is one's turn."""
@@ -442,7 +442,7 @@ class MainThreadExecutor:
         self, make: Callable[[], Coroutine[Any, Any, T]], inbox: LoopInbox | BlockingInbox
     ) -> concurrent.futures.Future[T]:
         if self._inbox is not None:
-            raise AgentError("one MainThread serves one turn: make a new one")
+            raise AgentError("one MainThreadExecutor serves one turn: make a new one")
         keep_logs_apart()
         self._inbox = inbox
         turn = self._thread.start(make)

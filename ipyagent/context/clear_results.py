@@ -178,7 +178,7 @@ RECENT_FETCHES = 12
 KEPT_IN = (f"{FOLDER}/", "_agent[")
 """How a call names what is kept: by its file, or by its handle in python."""
 MOST_CUTS = 40
-"""Possible cuts that are weighed. With more results, only every nth is: at most 2.5 % away from the best."""
+"""Possible cuts that are weighed; of more results only every nth, which is near enough: 2.5 % of the results apart."""
 
 
 class ClearResults:

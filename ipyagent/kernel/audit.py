@@ -72,7 +72,7 @@ _UNSEEN: Any = object()
 _watch: ContextVar[Any] = ContextVar("ipyagent_watch", default=None)
 """The watch of the code that runs in this context: in the run itself, and in the tasks that it makes."""
 _opened: ContextVar[set[Any] | None] = ContextVar("ipyagent_opened", default=None)
-"""Its `opened`; None while our own code works within."""
+"""The `opened` of that watch; None in code that is not watched."""
 _running: list[tuple[Watch, frozenset[threading.Thread]]] = []
 """Runs under way, the innermost last, each with the threads that were there before it."""
 _left: weakref.WeakKeyDictionary[threading.Thread, Watch] = weakref.WeakKeyDictionary()
@@ -152,7 +152,7 @@ def _of_thread() -> Watch | None:
 
 
 def install(before_process: Callable[[str, Any], None] | None = None) -> None:
-    """Have the events of this process looked at from now on, by one hook: each costs every event of the process.
+    """Look at the events of this process from now on, with a single hook: each hook slows down every event.
 
     `before_process(event, frame)` is called on the thread that starts a process, before it is there and once no watch
     has refused it; `frame` is that of `Popen`, None for other ways.

@@ -263,7 +263,7 @@ def _end(pid: int) -> None:
 
 
 def shell_words() -> tuple[str, ...]:
-    """What a command stands behind, for the system's shell."""
+    """The words that make the system's shell run the command after them."""
     if os.name == "nt":
         return ("cmd.exe", "/d", "/c")
     bash = shutil.which("bash")

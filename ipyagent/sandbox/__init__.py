@@ -306,9 +306,9 @@ class Seatbelt:
     def profile(self, policy: Policy) -> str:
         """The profile in sandbox-exec's own language; later rules win."""
 
-        def quoted(path: Path) -> str:
+        def quoted(path: Path, kind: str = "subpath") -> str:
             text = str(path.resolve()).replace("\\", "\\\\").replace('"', '\\"')
-            return f'(subpath "{text}")'
+            return f'({kind} "{text}")'
 
         writes = " ".join(map(quoted, [*policy.writes, *([policy.temporary] if policy.temporary else [])]))
         devices = " ".join(f'(literal "/dev/{name}")' for name in ("null", "zero", "dtracehelper", "tty"))
@@ -317,7 +317,11 @@ class Seatbelt:
         lines += [f"(allow file-write* {writes})"] if writes else []
         if policy.writes:
             kept = [quoted(folder / name) for folder in policy.writes for name in KEPT]
-            lines.append(f"(deny file-write* {' '.join(kept)})")
+            lines.append(f"(deny file-write* {' '.join([*kept, *map(quoted, policy.veiled)])})")
+            around = {above for path in policy.veiled for above in path.resolve().parents}
+            inner = [above for above in sorted(around) if above.is_relative_to(policy.root.resolve())]
+            fixed = " ".join(quoted(above, "literal") for above in inner)
+            lines += [f"(deny file-write-unlink {fixed})"] if inner else []
         if hidden := " ".join(map(quoted, policy.hidden)):
             lines.append(f"(deny file-read* file-write* {hidden})")
         if veiled := " ".join(map(quoted, policy.veiled)):

@@ -112,8 +112,8 @@ _NEWEST = 470
 
 
 def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
-    """The filter as the kernel's BPF. `attributes`: "allow", "refuse", "notify", or "watched" (another filter notifies)
-    for `ATTRIBUTES`. `own_network`:
+    """The filter as the kernel's BPF. `attributes`: what happens at `ATTRIBUTES`: "allow", "refuse", "notify", or
+    "watched" (another filter notifies). `own_network`:
     TCP and UDP are allowed, in a network of the command's own; sockets of other kinds never are, but for pairs."""
     which = 0 if ARCHITECTURES[machine] == _AMD64 else 1
 

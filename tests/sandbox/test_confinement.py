@@ -177,3 +177,13 @@ def test_what_only_reads_gives_what_it_gives_outside(arena: Arena, name: str, le
         if inside != OUTSIDE[command, level]:
             found.append((command, OUTSIDE[command, level], inside))
     assert found == []
+
+
+def test_the_profile_for_macos_keeps_a_veiled_notebook_unread_and_in_its_place(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    root = tmp_path.resolve()
+    profile = sandbox.Seatbelt().profile(sandbox.Policy("project", root, veiled=(root / "sub/work.ipynb",)))
+    veiled = f'(subpath "{root}/sub/work.ipynb")'
+    assert f"(deny file-read* {veiled})" in profile
+    assert any(line.startswith("(deny file-write* ") and veiled in line for line in profile.splitlines())
+    assert f'(deny file-write-unlink (literal "{root}") (literal "{root}/sub"))' in profile

@@ -1,6 +1,6 @@
 """Every command that was judged by words before there was a sandbox, run in it: nothing of the project or beside it
 changes, and what was known to read gives what it gives outside without a question. `python -m tests.sandbox judged`
-lists where the judgement is another one now."""
+lists those that are judged differently now."""
 
 from __future__ import annotations
 

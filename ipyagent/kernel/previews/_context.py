@@ -10,7 +10,7 @@ import time
 import types
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.redaction import mask, mask_named
@@ -123,6 +123,16 @@ def instance_dict(value: Any) -> dict[str, Any]:
     return {}
 
 
+def listed(value: Any, most: int = 40) -> list[Any]:
+    """The first items of a list, also where a library has a class of its own for it; [] for anything else."""
+    return list.__getitem__(value, slice(0, most)) if TypeInfo(type(value)).is_a(list) else []
+
+
+def pairs(value: Any) -> dict[Any, Any]:
+    """The same of a dictionary: all of it."""
+    return dict(dict.items(value)) if TypeInfo(type(value)).is_a(dict) else {}
+
+
 def slots(value: Any) -> dict[str, Any]:
     """The filled slots of a value (`__slots__` and fields of classes written in C)."""
     found: dict[str, Any] = {}
@@ -161,6 +171,10 @@ class Group(enum.IntEnum):
     SCALARS = 5
 
 
+Line: TypeAlias = "Callable[[Any, PreviewContext, int], str]"
+Block: TypeAlias = "Callable[[Any, PreviewContext, int], Iterator[str]]"
+
+
 @dataclass(frozen=True)
 class PreviewHandler:
     """How the model sees values of some types. None of the functions may run the user's code.
@@ -175,9 +189,48 @@ class PreviewHandler:
     group: Group
     takes: Callable[[TypeInfo], bool]
     short: Callable[[Any, TypeInfo], str]
-    line: Callable[[Any, PreviewContext, int], str]
-    block: Callable[[Any, PreviewContext, int], Iterator[str]] | None = None
+    line: Line
+    block: Block | None = None
     order: int = 50
+
+
+def own_name(value: Any, kind: TypeInfo) -> str:
+    """`Series`."""
+    return kind.name
+
+
+def library_name(value: Any, kind: TypeInfo) -> str:
+    """`polars Series`."""
+    return f"{kind.top} {kind.name}"
+
+
+def of_library(
+    name: str,
+    line: Line,
+    module: str,
+    *classes: str,
+    genuine: str = "",
+    group: Group = Group.OBJECTS,
+    short: Callable[[Any, TypeInfo], str] = library_name,
+    order: int = 34,
+) -> PreviewHandler:
+    """The family of a module's classes; `genuine`: the package that the type itself is from."""
+
+    def takes(kind: TypeInfo) -> bool:
+        return (not genuine or kind.genuine(genuine)) and kind.is_library(module, *classes)
+
+    return PreviewHandler(name, group, takes, short, line, None, order)
+
+
+def of_types(
+    name: str, group: Group, line: Line, *classes: type, word: str = "", block: Block | None = None, order: int = 40
+) -> PreviewHandler:
+    """The family of these types themselves; `word`: what one is in short, "" for its type's name."""
+
+    def short(value: Any, kind: TypeInfo) -> str:
+        return word or kind.name
+
+    return PreviewHandler(name, group, lambda kind: kind.exactly(*classes), short, line, block, order)
 
 
 FACTS = 240
@@ -185,7 +238,7 @@ FACTS = 240
 FACT_TOKENS = 60
 
 
-def facts(line: Callable[[Any, PreviewContext, int], str]) -> Callable[[Any, PreviewContext, int], str]:
+def facts(line: Line) -> Line:
     """`line` in FACT_TOKENS at most: for objects whose facts are told and not their contents."""
 
     def told(value: Any, look: PreviewContext, width: int) -> str:

@@ -17,6 +17,9 @@ from ipyagent.kernel.previews._context import (
     clip,
     facts,
     instance_dict,
+    library_name,
+    of_library,
+    pairs,
     slots,
     stored,
 )
@@ -87,18 +90,15 @@ def _mask(value: Any) -> Any:
 
 
 def _row(value: Any, at: tuple[int, ...], count: int) -> list[Any]:
-    """The first cells of one row; what is masked as the text --."""
+    """The first cells of one row; what is masked as _MASKED."""
     cells, mask = list(plain_array(value)[at][:count].tolist()), _mask(value)
     if mask is None:
         return cells
     return [_MASKED if hidden else cell for cell, hidden in zip(cells, mask[at][:count].tolist(), strict=True)]
 
 
-class _Masked:
-    """Stands for a masked cell."""
-
-
-_MASKED = _Masked()
+_MASKED: Any = object()
+"""Stands for a masked cell."""
 
 
 def _cell(look: PreviewContext, cell: Any, width: int) -> str:
@@ -195,6 +195,10 @@ def _tensor_short(value: Any, kind: TypeInfo) -> str:
     return f"{kind.name} {dtype} {'x'.join(str(int(n)) for n in tuple(value.shape))}"
 
 
+def _is_labelled(kind: TypeInfo) -> bool:
+    return kind.genuine("xarray") and kind.name in ("Dataset", "DataArray")
+
+
 def _labelled_line(value: Any, look: PreviewContext, width: int) -> str:
     own = slots(value)
     kind = look.kind(value)
@@ -249,24 +253,19 @@ def _variable_dtype(variable: Any) -> str:
 
 def _columns_line(value: Any, look: PreviewContext, width: int) -> str:
     """Of a table of astropy its columns."""
-    columns = stored(value, "columns")
-    known = list(dict.items(columns)) if look.kind(columns).is_a(dict) else []
+    known = list(pairs(stored(value, "columns")).items())
     named = [f"{look.label(name, 30)} {_dtype(column)}" for name, column in known if _is_array(look.kind(column))]
     rows = _get(known[0][1], "shape")[0] if named else 0
     return f"astropy {look.kind(value).name} {rows} x {len(known)}: {look.items(iter(named), 160, len(known))}"
 
 
 FAMILIES = (
-    PreviewHandler(
-        "astropy tables", Group.FRAMES,
-        lambda kind: kind.genuine("astropy") and kind.is_library("astropy.table", "Table"),
-        lambda value, kind: f"astropy {kind.name}", facts(_columns_line), None, 15,
+    of_library(
+        "astropy tables", facts(_columns_line), "astropy.table", "Table",
+        genuine="astropy", group=Group.FRAMES, order=15,
     ),
     PreviewHandler("arrays", Group.ARRAYS, _is_array, short, line, block, 15),
     PreviewHandler("sparse matrices", Group.ARRAYS, _is_sparse, _sparse, _sparse_line, None, 15),
     PreviewHandler("tensors", Group.ARRAYS, _is_tensor, _tensor_short, _tensor_line, None, 15),
-    PreviewHandler(
-        "labelled arrays", Group.ARRAYS, lambda kind: kind.genuine("xarray") and kind.name in ("Dataset", "DataArray"),
-        lambda value, kind: f"xarray {kind.name}", facts(_labelled_line), None, 15,
-    ),
+    PreviewHandler("labelled arrays", Group.ARRAYS, _is_labelled, library_name, facts(_labelled_line), None, 15),
 )

@@ -4,7 +4,8 @@ sizes. Read from what the objects store: nothing is drawn, compiled or loaded.""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ipyagent.kernel.html_text import MOST_HTML, markdown_of
@@ -18,7 +19,11 @@ from ipyagent.kernel.previews._context import (
     clip,
     facts,
     instance_dict,
+    library_name,
+    listed,
+    of_library,
     one_line,
+    pairs,
     stored,
 )
 
@@ -54,6 +59,11 @@ def joined(head: str, parts: list[str]) -> str:
 def counted(count: int, word: str) -> str:
     """`1 line`, `2 lines`."""
     return f"{count:,} {word}{'s' * (count != 1)}"
+
+
+def tally(names: Iterable[str]) -> list[str]:
+    """Each name once, `3 Line` where it comes more often."""
+    return [f"{count} {name}" if count > 1 else name for name, count in Counter(names).items()]
 
 
 def plotly_words(data: Any, layout: Any) -> str:
@@ -131,10 +141,8 @@ def bokeh_words(bundle: Mapping[str, Any]) -> str:
             elif name == "GlyphRenderer" and isinstance(given.get("glyph"), dict):
                 found["glyph"].append(words(given["glyph"].get("name")))
             waiting += reversed(list(part.values()))
-    glyphs = [f"{found['glyph'].count(name)} {name}" if found["glyph"].count(name) > 1 else name
-              for name in dict.fromkeys(found["glyph"])]  # fmt: skip
     legend = f"legend {', '.join(found['legend'][:8])!r}" if found["legend"] else ""
-    told = [", ".join(glyphs) or "no glyphs", *found["Title"][:4], *found["axis"][:4], legend]
+    told = [", ".join(tally(found["glyph"])) or "no glyphs", *found["Title"][:4], *found["axis"][:4], legend]
     return ", ".join(filter(None, told))
 
 
@@ -222,30 +230,20 @@ def _bokeh_values(value: Any) -> dict[str, Any]:
     return found if type(found) is dict else {}
 
 
-def _listed(value: Any) -> list[Any]:
-    """The items of a list, also where the library has a class of its own for it."""
-    return list.__getitem__(value, slice(0, 40)) if TypeInfo(type(value)).is_a(list) else []
-
-
 def _bokeh(value: Any, look: PreviewContext, width: int) -> str:
     own = _bokeh_values(value)
-    glyphs: dict[str, int] = {}
-    for renderer in _listed(own.get("renderers")):
-        glyph = _bokeh_values(renderer).get("glyph")
-        if glyph is not None:
-            name = look.kind(glyph).name
-            glyphs[name] = glyphs.get(name, 0) + 1
-    told = [f"{count} {name}" if count > 1 else name for name, count in glyphs.items()]
+    glyphs = [_bokeh_values(renderer).get("glyph") for renderer in listed(own.get("renderers"))]
+    told = tally(look.kind(glyph).name for glyph in glyphs if glyph is not None)
     told.append(named("title", _bokeh_values(own.get("title")).get("text")))
     for place, axis in (("below", "x"), ("left", "y")):
-        for part in _listed(own.get(place))[:1]:
+        for part in listed(own.get(place), 1):
             told.append(named(axis, _bokeh_values(part).get("axis_label")))
-    for part in _listed(own.get("center")):
-        items = _listed(_bokeh_values(part).get("items"))
+    for part in listed(own.get("center")):
+        items = listed(_bokeh_values(part).get("items"))
         labels = [_bokeh_values(_bokeh_values(item).get("label", item)).get("value") for item in items]
         labels = [item if type(item) is str else stored(item, "value") for item in labels]
         told += [named("legend", ", ".join(label for label in labels if type(label) is str))]
-    children = _listed(own.get("children"))
+    children = listed(own.get("children"))
     if children:
         inner = [part[0] if type(part) is tuple and part else part for part in children[:6]]
         told.append(f"{counted(len(children), 'part')} ({'; '.join(look.line(part, 100) for part in inner)})")
@@ -253,10 +251,6 @@ def _bokeh(value: Any, look: PreviewContext, width: int) -> str:
 
 
 # ---------------------------------------------------------------------- matplotlib
-
-
-def _is_plot(kind: TypeInfo) -> bool:
-    return kind.genuine("matplotlib") and kind.is_library("matplotlib.artist", "Artist")
 
 
 def _plot(value: Any, look: PreviewContext, width: int) -> str:
@@ -277,25 +271,16 @@ def _plot(value: Any, look: PreviewContext, width: int) -> str:
     return f"matplotlib {kind.name}{named('', said)}"
 
 
-_ONE = {"patches": "patch"}
-
-
-def _scattered(part: Any, look: PreviewContext) -> int:
-    """Points of a scatter; 0 for any other collection."""
-    offsets = stored(part, "_offsets")
-    kind = look.kind(part)
-    if not kind.is_library("matplotlib.collections", "PathCollection") or not look.kind(offsets).genuine("numpy"):
-        return 0
-    return len(offsets)
-
-
 def _axes_words(axes: Any, look: PreviewContext) -> str:
     if not look.kind(axes).genuine("matplotlib"):
         return look.kind(axes).name
     drawn = {word: len(getattr(axes, word)) for word in ("lines", "collections", "patches", "images")}
-    points = sum(_scattered(each, look) for each in axes.collections[:MOST_PARTS])
+    scatters = [part for part in axes.collections[:MOST_PARTS]
+                if look.kind(part).is_library("matplotlib.collections", "PathCollection")]  # fmt: skip
+    offsets = [stored(part, "_offsets") for part in scatters]
+    points = sum(len(part) for part in offsets if look.kind(part).genuine("numpy"))
     marks = [
-        (f"1 {_ONE.get(word, word[:-1])}" if count == 1 else f"{count} {word}")
+        (f"1 {'patch' if word == 'patches' else word[:-1]}" if count == 1 else f"{count} {word}")
         + (f" ({counted(points, 'point')})" if word == "collections" and points else "")
         for word, count in drawn.items()
         if count
@@ -323,37 +308,29 @@ def _grid(value: Any, look: PreviewContext, width: int) -> str:
 
 def _grammar(value: Any, look: PreviewContext, width: int) -> str:
     """plotnine's plots: mapping and layers."""
-    mapping, labels = stored(value, "mapping"), stored(value, "labels")
-    told = [f"{key} {words(part)}" for key, part in dict.items(mapping) if words(part)] if _is_dict(mapping) else []
-    layers = stored(value, "layers")
-    told += [look.kind(stored(layer, "geom")).name for layer in _listed(layers)]
+    labels = stored(value, "labels")
+    told = [f"{key} {words(part)}" for key, part in pairs(stored(value, "mapping")).items() if words(part)]
+    told += [look.kind(stored(layer, "geom")).name for layer in listed(stored(value, "layers"))]
     told.append(named("title", stored(labels, "title") if labels is not MISSING else None))
     facet = stored(value, "facet")
     told.append(look.kind(facet).name if look.kind(facet).name.startswith(("facet_w", "facet_g")) else "")
     return joined("plotnine ggplot", told)
 
 
-def _is_dict(value: Any) -> bool:
-    return TypeInfo(type(value)).is_a(dict)
-
-
 def _elements(value: Any, look: PreviewContext, width: int) -> str:
     """holoviews' elements: dimensions and data."""
-    own = instance_dict(value)
-    names = [
-        words(stored(stored(part, "_param__private"), "values").get("name"))
-        for key in ("kdims", "vdims")
-        for part in _dimensions(own, key)
-        if type(stored(stored(part, "_param__private"), "values")) is dict
-    ]
-    data = own.get("data", MISSING)
+
+
+    def parameters(part: Any) -> dict[str, Any]:
+        kept = stored(stored(part, "_param__private"), "values")
+        return kept if type(kept) is dict else {}
+
+    own = parameters(value)
+    dimensions = [parameters(part) for key in ("kdims", "vdims") for part in listed(own.get(key))]
+    names = [words(part.get("name")) for part in dimensions if part]
+    data = stored(value, "data")
     over = f"data {look.short(data)}" if data is not MISSING else ""
     return joined(f"holoviews {look.kind(value).name}", [*names[:8], over])
-
-
-def _dimensions(own: Mapping[str, Any], key: str) -> list[Any]:
-    kept = stored(own.get("_param__private"), "values")
-    return _listed(kept.get(key)) if type(kept) is dict else []
 
 
 # ---------------------------------------------------------------------- tables for print, maps, pictures
@@ -368,6 +345,10 @@ def _table_for_print(value: Any, look: PreviewContext, width: int) -> str:
     return joined("great_tables GT", told)
 
 
+def _is_map(kind: TypeInfo) -> bool:
+    return kind.top in ("folium", "branca") and kind.is_library("branca.element", "Element")
+
+
 def _map(value: Any, look: PreviewContext, width: int) -> str:
     own = instance_dict(value)
     told = []
@@ -378,8 +359,7 @@ def _map(value: Any, look: PreviewContext, width: int) -> str:
     zoom = options.get("zoom") if type(options) is dict else None
     told.append(f"zoom {zoom}" if type(zoom) is int else "")
     if isinstance(children, dict):
-        names = [look.kind(part).name for part in list(dict.values(children))[:20]]
-        told += [f"{names.count(name)} {name}" if names.count(name) > 1 else name for name in dict.fromkeys(names)]
+        told += tally(look.kind(part).name for part in list(dict.values(children))[:20])
     return joined(f"folium {look.kind(value).name}", told)
 
 
@@ -411,7 +391,6 @@ def _displayed(value: Any, look: PreviewContext, width: int) -> str:
 # ---------------------------------------------------------------------- widgets
 
 _TRAITS = ("min", "max", "options", "_options_labels", "center", "zoom", "location", "selected_index", "titles")
-_SECRET = ("Password",)
 
 
 def _widget(value: Any, look: PreviewContext, width: int) -> str:
@@ -422,7 +401,7 @@ def _widget(value: Any, look: PreviewContext, width: int) -> str:
     said = words(traits.get("description"), 60) or words(traits.get("title"), 60)
     head += f" {said!r}" if said else ""
     if "value" in traits:
-        held = "[…masked]" if kind.name in _SECRET else look.line(traits["value"], 80, said)
+        held = "[…masked]" if kind.name == "Password" else look.line(traits["value"], 80, said)
         head += f" = {held}"
     told = []
     for name in _TRAITS:
@@ -445,66 +424,24 @@ def _layers(value: Any, look: PreviewContext, width: int) -> str:
     """pydeck's decks and layers."""
     own = instance_dict(value)
     layers = own.get("layers")
-    kinds = [words(instance_dict(layer).get("@@type")) or look.kind(layer).name for layer in _listed(layers)]
+    kinds = [words(instance_dict(layer).get("@@type")) or look.kind(layer).name for layer in listed(layers)]
     view = instance_dict(own.get("initial_view_state"))
     place = [f"{key} {view[key]}" for key in ("latitude", "longitude", "zoom") if type(view.get(key)) in (int, float)]
     return joined(f"pydeck {look.kind(value).name}", [words(own.get("@@type")), *kinds, *place])
 
 
-def _short(value: Any, kind: TypeInfo) -> str:
-    return f"{kind.top} {kind.name}"
-
-
 FAMILIES = (
-    PreviewHandler("plots", Group.OBJECTS, _is_plot, _short, facts(_plot), None, 35),
-    PreviewHandler(
-        "plotly figures", Group.OBJECTS, lambda kind: kind.is_library("plotly.basedatatypes", "BaseFigure"),
-        _short, facts(_plotly), None, 34,
-    ),
-    PreviewHandler(
-        "altair charts", Group.OBJECTS, lambda kind: kind.is_library("altair", "TopLevelMixin"),
-        _short, facts(_altair), None, 34,
-    ),
-    PreviewHandler(
-        "bokeh models", Group.OBJECTS, lambda kind: kind.is_library("bokeh.model", "Model"), _short,
-        facts(_bokeh), None, 34,
-    ),
-    PreviewHandler(
-        "seaborn grids", Group.OBJECTS, lambda kind: kind.is_library("seaborn.axisgrid", "Grid"),
-        _short, facts(_grid), None, 34,
-    ),
-    PreviewHandler(
-        "plotnine plots", Group.OBJECTS, lambda kind: kind.is_library("plotnine", "ggplot"),
-        _short, facts(_grammar), None, 34,
-    ),
-    PreviewHandler(
-        "holoviews elements", Group.OBJECTS, lambda kind: kind.is_library("holoviews", "Element"),
-        _short, facts(_elements), None, 34,
-    ),
-    PreviewHandler(
-        "tables for print", Group.OBJECTS, lambda kind: kind.is_library("great_tables", "GT"),
-        _short, facts(_table_for_print), None, 34,
-    ),
-    PreviewHandler(
-        "maps", Group.OBJECTS, lambda kind: kind.top in ("folium", "branca") and kind.is_library(
-            "branca.element", "Element"
-        ), _short, facts(_map), None, 34,
-    ),
-    PreviewHandler(
-        "decks", Group.OBJECTS, lambda kind: kind.is_library("pydeck", "Deck", "Layer"), _short,
-        facts(_layers), None, 34,
-    ),
-    PreviewHandler(
-        "pictures", Group.OBJECTS, lambda kind: kind.is_library("PIL.Image", "Image"), _short,
-        facts(_picture), None, 34,
-    ),
-    PreviewHandler(
-        "displayed objects", Group.OBJECTS, lambda kind: kind.genuine("IPython") and kind.is_library(
-            "IPython.core.display", "DisplayObject"
-        ), _short, facts(_displayed), None, 34,
-    ),
-    PreviewHandler(
-        "widgets", Group.OBJECTS, lambda kind: kind.is_library("ipywidgets.widgets.widget", "Widget"),
-        _short, facts(_widget), None, 34,
-    ),
-)  # fmt: skip
+    of_library("plots", facts(_plot), "matplotlib.artist", "Artist", genuine="matplotlib", order=35),
+    of_library("plotly figures", facts(_plotly), "plotly.basedatatypes", "BaseFigure"),
+    of_library("altair charts", facts(_altair), "altair", "TopLevelMixin"),
+    of_library("bokeh models", facts(_bokeh), "bokeh.model", "Model"),
+    of_library("seaborn grids", facts(_grid), "seaborn.axisgrid", "Grid"),
+    of_library("plotnine plots", facts(_grammar), "plotnine", "ggplot"),
+    of_library("holoviews elements", facts(_elements), "holoviews", "Element"),
+    of_library("tables for print", facts(_table_for_print), "great_tables", "GT"),
+    PreviewHandler("maps", Group.OBJECTS, _is_map, library_name, facts(_map), None, 34),
+    of_library("decks", facts(_layers), "pydeck", "Deck", "Layer"),
+    of_library("pictures", facts(_picture), "PIL.Image", "Image"),
+    of_library("displayed objects", facts(_displayed), "IPython.core.display", "DisplayObject", genuine="IPython"),
+    of_library("widgets", facts(_widget), "ipywidgets.widgets.widget", "Widget"),
+)

@@ -4,6 +4,7 @@ Read from what they store; "fitted" and "not fitted" are said where that is know
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,10 @@ from ipyagent.kernel.previews._context import (
     clip,
     facts,
     instance_dict,
+    library_name,
+    listed,
+    of_library,
+    pairs,
     stored,
 )
 
@@ -28,38 +33,26 @@ def _is_estimator(kind: TypeInfo) -> bool:
     return kind.is_library("sklearn.base", "BaseEstimator")
 
 
-def _defaults(kind: TypeInfo) -> dict[str, Any]:
-    """Of every parameter that a constructor of the class or of its bases has."""
-    found: dict[str, Any] = {}
-    for base in reversed(kind.mro):
+def _constructors(kind: TypeInfo) -> Iterator[types.FunctionType]:
+    """Of the class and of its bases, in their order."""
+    for base in kind.mro:
         init = class_dict(base).get("__init__")
         for _ in range(3):  # what a decorator wraps
             init = instance_dict(init).get("__wrapped__", init) if type(init) is types.FunctionType else init
         if type(init) is types.FunctionType:
-            code = init.__code__
-            values = init.__defaults__ or ()
-            names = code.co_varnames[code.co_argcount - len(values) : code.co_argcount]
-            found |= {**dict(zip(names, values, strict=True)), **(init.__kwdefaults__ or {})}
-    return found
-
-
-def _named(kind: TypeInfo) -> tuple[frozenset[str], bool]:
-    """The parameters that the class's own constructor names, and whether it takes others."""
-    for base in kind.mro:
-        init = class_dict(base).get("__init__")
-        for _ in range(3):
-            init = instance_dict(init).get("__wrapped__", init) if type(init) is types.FunctionType else init
-        if type(init) is types.FunctionType:
-            code = init.__code__
-            names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-            return frozenset(names), bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    return frozenset(), True
+            yield init
 
 
 def _parts(value: Any, kind: TypeInfo) -> tuple[dict[str, Any], dict[str, Any]]:
     """Parameters that differ from the defaults, and what fitting stored."""
-    defaults = _defaults(kind)
-    named, open_ended = _named(kind)
+    defaults: dict[str, Any] = {}
+    named, open_ended = frozenset[str](), True
+    for init in reversed([*_constructors(kind)]):  # the class's own last: it decides
+        code, values = init.__code__, init.__defaults__ or ()
+        names = code.co_varnames[code.co_argcount - len(values) : code.co_argcount]
+        defaults |= {**dict(zip(names, values, strict=True)), **(init.__kwdefaults__ or {})}
+        named = frozenset(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
+        open_ended = bool(code.co_flags & inspect.CO_VARKEYWORDS)
     parameters: dict[str, Any] = {}
     fitted: dict[str, Any] = {}
     for name, item in instance_dict(value).items():
@@ -102,9 +95,7 @@ def is_fitted(value: Any, look: PreviewContext, depth: int = 0) -> bool | None:
     own = instance_dict(value)
     if any(type(name) is str and name.endswith("_") and name[:1] != "_" for name in own):
         return True
-    if kind.is_library("xgboost", "XGBModel"):
-        return own.get("_Booster") is not None
-    if kind.is_library("lightgbm.sklearn", "LGBMModel"):
+    if kind.is_library("xgboost", "XGBModel") or kind.is_library("lightgbm.sklearn", "LGBMModel"):
         return own.get("_Booster") is not None
     if not kind.genuine("sklearn"):
         return None
@@ -170,6 +161,10 @@ _COUNTS = (
 )  # fmt: skip
 
 
+def _is_booster(kind: TypeInfo) -> bool:
+    return kind.genuine("xgboost", "lightgbm") and kind.name in ("Booster", "DMatrix", "QuantileDMatrix")
+
+
 def _boosted(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     told = [f"{kind.top} {kind.name}"]
@@ -205,15 +200,17 @@ def _regression(value: Any, look: PreviewContext, width: int) -> str:
     return text
 
 
+def _is_printed(kind: TypeInfo) -> bool:
+    return kind.genuine("statsmodels") and kind.name in ("Summary", "SimpleTable")
+
+
 def _printed(value: Any, look: PreviewContext, width: int) -> str:
     """A summary and its tables: titles and headers."""
     kind = look.kind(value)
     title = stored(value, "title")
     text = f"statsmodels {kind.name}" + (f" {title!r}" if type(title) is str else "")
     if kind.is_a(list):
-        rows = list.__getitem__(value, slice(0, 1))
-        first = list.__iter__(rows[0]) if rows and look.kind(rows[0]).is_a(list) else iter(())
-        cells = [stored(cell, "data") for cell in first]
+        cells = [stored(cell, "data") for row in listed(value, 1) for cell in listed(row, sys.maxsize)]
         head = look.items((look.line(cell, 20) for cell in cells if cell), 100, None)
         return f"{text} {list.__len__(value)} x {len(cells)}: {head}"
     tables = stored(value, "tables")
@@ -229,9 +226,7 @@ def _formula(model: Any) -> str:
 
 def _data_words(model: Any, look: PreviewContext) -> str:
     rows = stored(model, "exog")
-    if not look.kind(rows).genuine("numpy"):
-        return ""
-    return f", {rows.shape[0]:,} rows"
+    return f", {rows.shape[0]:,} rows" if look.kind(rows).genuine("numpy") else ""
 
 
 def _coefficients(model: Any) -> list[Any]:
@@ -260,15 +255,6 @@ def _fit_words(results: Any, own: TypeInfo, look: PreviewContext) -> str:
     return ""
 
 
-def _mapping(value: Any) -> dict[Any, Any]:
-    kind = TypeInfo(type(value))
-    return dict(dict.items(value)) if kind.exactly(dict) or kind.genuine("collections") else {}
-
-
-def _is_module(kind: TypeInfo) -> bool:
-    return kind.is_library("torch.nn", "Module")
-
-
 def _module(value: Any, look: PreviewContext, width: int) -> str:
     """A network: its layers, parameters and mode."""
     own = instance_dict(value)
@@ -276,12 +262,13 @@ def _module(value: Any, look: PreviewContext, width: int) -> str:
     while waiting and layers < 2_000 and not look.spent(0.5):
         part = instance_dict(waiting.pop())
         layers += 1
-        for tensor in _mapping(part.get("_parameters")).values():
+        for tensor in pairs(part.get("_parameters")).values():
             if tensor is not None and look.kind(tensor).genuine("torch"):
                 count += tensor.numel()
                 device = str(tensor.device)
-        waiting += [each for each in _mapping(part.get("_modules")).values() if _is_module(look.kind(each))]
-    children = _mapping(own.get("_modules"))
+        inner = pairs(part.get("_modules")).values()
+        waiting += [each for each in inner if look.kind(each).is_library("torch.nn", "Module")]
+    children = pairs(own.get("_modules"))
     names = [f"{look.label(name, 20)} {look.kind(part).name}" for name, part in children.items()]
     told = [f"torch {look.kind(value).name}", f"{count:,} parameters", f"on {device}" if device else ""]
     told.append("training" if own.get("training") is True else "evaluating")
@@ -294,21 +281,8 @@ FAMILIES = (
         "estimators", Group.OBJECTS, _is_estimator, lambda value, kind: kind.name,
         facts(_estimator), _estimator_block, 35,
     ),
-    PreviewHandler(
-        "boosters", Group.OBJECTS,
-        lambda kind: kind.genuine("xgboost", "lightgbm") and kind.name in ("Booster", "DMatrix", "QuantileDMatrix"),
-        lambda value, kind: f"{kind.top} {kind.name}", _boosted, None, 34,
-    ),
-    PreviewHandler(
-        "printed tables of statsmodels", Group.OBJECTS,
-        lambda kind: kind.genuine("statsmodels") and kind.name in ("Summary", "SimpleTable"),
-        lambda value, kind: f"statsmodels {kind.name}", facts(_printed), None, 34,
-    ),
-    PreviewHandler(
-        "regressions", Group.OBJECTS, _is_regression, lambda value, kind: f"statsmodels {kind.name}",
-        facts(_regression), None, 34,
-    ),
-    PreviewHandler(
-        "networks", Group.OBJECTS, _is_module, lambda value, kind: f"torch {kind.name}", facts(_module), None, 34,
-    ),
+    PreviewHandler("boosters", Group.OBJECTS, _is_booster, library_name, _boosted, None, 34),
+    PreviewHandler("statsmodels tables", Group.OBJECTS, _is_printed, library_name, facts(_printed), None, 34),
+    PreviewHandler("regressions", Group.OBJECTS, _is_regression, library_name, facts(_regression), None, 34),
+    of_library("networks", facts(_module), "torch.nn", "Module", short=lambda value, kind: f"torch {kind.name}"),
 )  # fmt: skip

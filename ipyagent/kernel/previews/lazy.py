@@ -20,6 +20,7 @@ from ipyagent.kernel.previews._context import (
     facts,
     instance_dict,
     one_line,
+    own_name,
     slots,
     stored,
 )
@@ -193,15 +194,8 @@ def _block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
 
 FAMILIES = (
     PreviewHandler(
-        "lazy frames and queries",
-        Group.FRAMES,
-        _is_lazy,
-        lambda value, kind: f"{kind.top} {kind.name} (lazy)",
-        facts(_lazy_line),
-        _block,
-        5,
+        "lazy frames and queries", Group.FRAMES, _is_lazy, lambda value, kind: f"{kind.top} {kind.name} (lazy)",
+        facts(_lazy_line), _block, 5,
     ),
-    PreviewHandler(
-        "iterators", Group.CONTAINERS, _is_iterator, lambda value, kind: kind.name, _iterator_line, None, 20
-    ),
-)
+    PreviewHandler("iterators", Group.CONTAINERS, _is_iterator, own_name, _iterator_line, None, 20),
+)  # fmt: skip

@@ -16,7 +16,9 @@ from ipyagent.kernel.previews._context import (
     clip,
     facts,
     instance_dict,
+    library_name,
     loaded,
+    of_library,
     one_line,
     slots,
     stored,
@@ -29,10 +31,6 @@ MOST_POINTS = 1_000
 MOST_MEASURED = 1_000_000
 MOST_NODES = 100_000
 """Nodes of a graph whose edges are counted."""
-
-
-def _short(value: Any, kind: TypeInfo) -> str:
-    return f"{kind.top} {kind.name}"
 
 
 # ---------------------------------------------------------------------- sympy
@@ -91,21 +89,6 @@ def _symbolic(value: Any, look: PreviewContext, width: int) -> str:
 # ---------------------------------------------------------------------- quantities
 
 
-def _units(units: Any) -> str:
-    """`meter / second ** 2` of pint's own record of units."""
-    powers = stored(units, "_d")
-    if not TypeInfo(type(powers)).is_a(dict):
-        return ""
-    pairs = [pair for pair in dict.items(powers) if type(pair[0]) is str and type(pair[1]) in (int, float)]
-    over = [_power(name, power) for name, power in pairs if power > 0]
-    under = [_power(name, -power) for name, power in pairs if power < 0]
-    return " / ".join([" * ".join(over) or "1", *under]) if over or under else "dimensionless"
-
-
-def _power(name: str, power: Any) -> str:
-    return name if power == 1 else f"{name} ** {power:g}"
-
-
 def _is_pint(kind: TypeInfo) -> bool:
     # a registry makes classes of its own
     return kind.comes_from("pint", "PlainQuantity", "PlainUnit")
@@ -113,7 +96,14 @@ def _is_pint(kind: TypeInfo) -> bool:
 
 def _quantity(value: Any, look: PreviewContext, width: int) -> str:
     own = instance_dict(value)
-    said = _units(own.get("_units"))
+    said, powers = "", stored(own.get("_units"), "_d")  # pint's own record of units: `meter / second ** 2`
+    if look.kind(powers).is_a(dict):
+        known = [pair for pair in dict.items(powers) if type(pair[0]) is str and type(pair[1]) in (int, float)]
+        over, under = (
+            [name if power == sign else f"{name} ** {sign * power:g}" for name, power in known if sign * power > 0]
+            for sign in (1, -1)
+        )
+        said = " / ".join([" * ".join(over) or "1", *under]) if over or under else "dimensionless"
     if "_magnitude" not in own:
         return f"pint Unit {said}"
     return f"pint Quantity {look.line(own['_magnitude'], max(20, width - len(said) - 20))} {said}"
@@ -174,6 +164,10 @@ def _graph(value: Any, look: PreviewContext, width: int) -> str:
     return text
 
 
+def _is_view(kind: TypeInfo) -> bool:
+    return kind.genuine("networkx") and kind.module == "networkx.classes.reportviews"
+
+
 def _view(value: Any, look: PreviewContext, width: int) -> str:
     """A graph's view of its nodes, edges or degrees."""
     kind = look.kind(value)
@@ -206,28 +200,14 @@ def _reference(value: Any, look: PreviewContext, width: int) -> str:
 
 
 FAMILIES = (
-    PreviewHandler("expressions", Group.OBJECTS, _is_symbolic, _short, facts(_symbolic), None, 32),
-    PreviewHandler("quantities", Group.SCALARS, _is_pint, _short, facts(_quantity), None, 14),
-    PreviewHandler(
-        "uncertain numbers", Group.SCALARS, lambda kind: kind.is_library("uncertainties.core", "AffineScalarFunc"),
-        _short, _uncertain, None, 32,
+    PreviewHandler("expressions", Group.OBJECTS, _is_symbolic, library_name, facts(_symbolic), None, 32),
+    PreviewHandler("quantities", Group.SCALARS, _is_pint, library_name, facts(_quantity), None, 14),
+    of_library(
+        "uncertain numbers", _uncertain, "uncertainties.core", "AffineScalarFunc", group=Group.SCALARS, order=32
     ),
-    PreviewHandler(
-        "geometries", Group.OBJECTS,
-        lambda kind: kind.genuine("shapely") and kind.is_library("shapely.geometry.base", "BaseGeometry"),
-        _short, facts(_geometry), None, 32,
-    ),
-    PreviewHandler(
-        "graphs", Group.OBJECTS, lambda kind: kind.is_library("networkx", "Graph"), _short, facts(_graph), None, 32,
-    ),
-    PreviewHandler(
-        "views of graphs", Group.OBJECTS,
-        lambda kind: kind.genuine("networkx") and kind.module == "networkx.classes.reportviews",
-        _short, facts(_view), None, 32,
-    ),
-    PreviewHandler("distributions", Group.OBJECTS, _is_distribution, _short, facts(_distribution), None, 32),
-    PreviewHandler(
-        "coordinate systems", Group.OBJECTS, lambda kind: kind.is_library("pyproj.crs", "CRS"),
-        _short, _reference, None, 32,
-    ),
-)  # fmt: skip
+    of_library("geometries", facts(_geometry), "shapely.geometry.base", "BaseGeometry", genuine="shapely", order=32),
+    of_library("graphs", facts(_graph), "networkx", "Graph", order=32),
+    PreviewHandler("views of graphs", Group.OBJECTS, _is_view, library_name, facts(_view), None, 32),
+    PreviewHandler("distributions", Group.OBJECTS, _is_distribution, library_name, facts(_distribution), None, 32),
+    of_library("coordinate systems", _reference, "pyproj.crs", "CRS", order=32),
+)

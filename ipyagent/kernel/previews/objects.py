@@ -30,7 +30,10 @@ from ipyagent.kernel.previews._context import (
     facts,
     instance_dict,
     loaded,
+    of_library,
+    of_types,
     one_line,
+    own_name,
     slots,
     stored,
 )
@@ -50,10 +53,6 @@ def _attributes(value: Any) -> dict[str, Any]:
         for name, item in {**slots(value), **found}.items()
         if type(name) is str and not name.startswith("_")
     }
-
-
-def _name(value: Any, kind: TypeInfo) -> str:
-    return kind.name
 
 
 def _from(kind: TypeInfo) -> str:
@@ -121,7 +120,7 @@ def block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
         yield f"  class has: {look.items(iter(methods), 400, len(methods))}"
 
 
-_OBJECTS = (PreviewHandler("objects", Group.OBJECTS, lambda kind: True, _name, line, block, 1_000),)
+_OBJECTS = (PreviewHandler("objects", Group.OBJECTS, lambda kind: True, own_name, line, block, 1_000),)
 
 
 # ---- Functions, classes and modules: the signature is read from the code object, defaults are shown as values are,
@@ -282,27 +281,11 @@ def module_line(value: Any, look: PreviewContext, width: int) -> str:
 
 
 _CALLABLES = (
-    PreviewHandler(
-        "functions", Group.FUNCTIONS, lambda kind: kind.exactly(types.FunctionType), lambda value, kind: "function",
-        function_line, function_block, 40,
-    ),
-    PreviewHandler(
-        "builtin functions", Group.FUNCTIONS, lambda kind: kind.exactly(*_BUILTINS),
-        lambda value, kind: "builtin function", _builtin, None, 40,
-    ),
-    PreviewHandler(
-        "methods", Group.FUNCTIONS, lambda kind: kind.exactly(types.MethodType), lambda value, kind: "method",
-        _method, None, 40,
-    ),
-    PreviewHandler(
-        "partials", Group.FUNCTIONS, lambda kind: kind.exactly(functools.partial), lambda value, kind: "partial",
-        _partial, None, 40,
-    ),
-    PreviewHandler(
-        "cached functions", Group.FUNCTIONS,
-        lambda kind: kind.name == "_lru_cache_wrapper" and kind.module == "functools",
-        lambda value, kind: "function", _cached, None, 40,
-    ),
+    of_types("functions", Group.FUNCTIONS, function_line, types.FunctionType, word="function", block=function_block),
+    of_types("builtin functions", Group.FUNCTIONS, _builtin, *_BUILTINS, word="builtin function"),
+    of_types("methods", Group.FUNCTIONS, _method, types.MethodType, word="method"),
+    of_types("partials", Group.FUNCTIONS, _partial, functools.partial, word="partial"),
+    of_types("cached functions", Group.FUNCTIONS, _cached, functools._lru_cache_wrapper, word="function"),
     PreviewHandler(
         "classes", Group.FUNCTIONS, lambda kind: kind.is_a(type), lambda value, kind: f"class {class_name(value)}",
         class_line, class_block, 40,
@@ -311,17 +294,13 @@ _CALLABLES = (
         "modules", Group.FUNCTIONS, lambda kind: kind.is_a(types.ModuleType), lambda value, kind: "module",
         module_line, None, 40,
     ),
-)
+)  # fmt: skip
 
 
 # ---- Things outside memory: connections, files, locks, processes. Their state is told, nothing is read.
 
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 _LOCKS = (_thread.LockType, _thread.RLock)
-
-
-def _handle_name(value: Any, kind: TypeInfo) -> str:
-    return f"{kind.top} {kind.name}" if kind.top not in ("builtins", "_io", "_thread") else kind.name
 
 
 def _file(value: Any, look: PreviewContext, width: int) -> str:
@@ -387,6 +366,10 @@ def _schema_table(value: Any, look: PreviewContext, width: int) -> str:
     return f"sqlalchemy Table {name}: {look.items(iter(named), 180, len(columns))}"
 
 
+def _column(value: Any, look: PreviewContext, width: int) -> str:
+    return f"sqlalchemy Column {_schema_column(value, look)}"
+
+
 def _schema_column(value: Any, look: PreviewContext) -> str:
     told = f"{look.label(_text(stored(value, 'name')), 40)} {look.kind(stored(value, 'type')).name}"
     return told + (" primary key" if stored(value, "primary_key") is True else "")
@@ -405,30 +388,14 @@ def _row(value: Any, look: PreviewContext, width: int) -> str:
 
 
 _RESOURCES = (
-    PreviewHandler(
-        "rows of a result", Group.CONTAINERS,
-        lambda kind: kind.genuine("sqlalchemy") and kind.is_library("sqlalchemy", "Row"), _handle_name, _row, None, 4,
+    of_library(
+        "rows of a result", _row, "sqlalchemy", "Row", genuine="sqlalchemy", group=Group.CONTAINERS, order=4
     ),
-    PreviewHandler(
-        "engines", Group.OBJECTS,
-        lambda kind: kind.genuine("sqlalchemy") and kind.is_library("sqlalchemy", "Engine", "Connection"),
-        _handle_name, _engine, None, 4,
-    ),
-    PreviewHandler(
-        "tables of a schema", Group.OBJECTS,
-        lambda kind: kind.genuine("sqlalchemy") and kind.is_library("sqlalchemy", "Table"),
-        _handle_name, _schema_table, None, 4,
-    ),
-    PreviewHandler(
-        "columns of a schema", Group.OBJECTS,
-        lambda kind: kind.genuine("sqlalchemy") and kind.is_library("sqlalchemy", "Column"), _handle_name,
-        lambda value, look, width: f"sqlalchemy Column {_schema_column(value, look)}", None, 4,
-    ),
-    PreviewHandler("files", Group.OBJECTS, lambda kind: kind.exactly(*_FILES), _handle_name, _file, None, 40),
-    PreviewHandler(
-        "files in memory", Group.OBJECTS, lambda kind: kind.exactly(io.StringIO, io.BytesIO),
-        _handle_name, _memory_file, None, 40,
-    ),
+    of_library("engines", _engine, "sqlalchemy", "Engine", "Connection", genuine="sqlalchemy", order=4),
+    of_library("tables of a schema", _schema_table, "sqlalchemy", "Table", genuine="sqlalchemy", order=4),
+    of_library("columns of a schema", _column, "sqlalchemy", "Column", genuine="sqlalchemy", order=4),
+    of_types("files", Group.OBJECTS, _file, *_FILES),
+    of_types("files in memory", Group.OBJECTS, _memory_file, io.StringIO, io.BytesIO),
     PreviewHandler(
         "sqlite connections", Group.OBJECTS, lambda kind: kind.is_a(sqlite3.Connection),
         lambda value, kind: "sqlite3 Connection", _connection, None, 40,
@@ -437,8 +404,8 @@ _RESOURCES = (
         "sqlite cursors", Group.OBJECTS, lambda kind: kind.is_a(sqlite3.Cursor),
         lambda value, kind: "sqlite3 Cursor", _cursor, None, 40,
     ),
-    PreviewHandler("locks", Group.OBJECTS, lambda kind: kind.exactly(*_LOCKS), _handle_name, _lock, None, 40),
-)
+    of_types("locks", Group.OBJECTS, _lock, *_LOCKS),
+)  # fmt: skip
 
 
 FAMILIES = (*_CALLABLES, *_RESOURCES, *_OBJECTS)

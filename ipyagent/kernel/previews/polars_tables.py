@@ -165,9 +165,9 @@ def _is_arrow(kind: TypeInfo) -> bool:
 
 
 def _schema(value: Any, look: PreviewContext, width: int) -> str:
-    pairs = list(dict.items(value))
-    named = (f"{look.label(name, 40)} {type_word(of)}" for name, of in pairs[:60])
-    return f"polars Schema {len(pairs)}: {look.items(named, max(20, min(width, 200)), len(pairs))}"
+    known = list(dict.items(value))
+    named = (f"{look.label(name, 40)} {type_word(of)}" for name, of in known[:60])
+    return f"polars Schema {len(known)}: {look.items(named, max(20, min(width, 200)), len(known))}"
 
 
 FAMILIES = (

@@ -26,10 +26,11 @@ from ipyagent.kernel.previews._context import (
     PreviewHandler,
     TypeInfo,
     class_dict,
-    class_name,
     clip,
     instance_dict,
+    of_types,
     one_line,
+    own_name,
     quoted,
 )
 from ipyagent.redaction import mask
@@ -134,10 +135,6 @@ _ZONES = ("datetime", "zoneinfo", "pytz", "dateutil", "pandas", "tzlocal")
 _PATHS = (pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath)
 
 
-def _name(value: Any, kind: TypeInfo) -> str:
-    return kind.name
-
-
 def _number(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     own = "" if kind.exactly(int, float, complex, bool) else f"{kind.name} "
@@ -160,53 +157,33 @@ def _fraction(value: Any, look: PreviewContext, width: int) -> str:
     return f"Fraction {look.line(value.numerator, 60)}/{look.line(value.denominator, 60)}"
 
 
-def _zone(value: Any, look: PreviewContext) -> tuple[str, bool]:
-    """Name of the time zone and whether it may be asked."""
-    if value is None:
-        return "", True
-    kind = look.kind(value)
-    known = kind.genuine(*_ZONES) or (kind.top == "pytz" and kind.is_library("pytz", "BaseTzInfo"))
-    return kind.name, known
-
-
 def _moment(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
+
+    def read(of: type, *names: str) -> list[Any]:
+        return [class_dict(of)[name].__get__(value) for name in names]
+
+    clock = ("hour", "minute", "second", "microsecond")
     if kind.is_a(datetime.datetime):
-        whole: Any = datetime.datetime
-        get = datetime.datetime.__dict__
-        naive = datetime.datetime(
-            *(datetime.date.__dict__[part].__get__(value) for part in ("year", "month", "day")),
-            *(get[part].__get__(value) for part in ("hour", "minute", "second", "microsecond")),
-        )
-        zone = get["tzinfo"].__get__(value)
+        naive: Any = datetime.datetime(*read(datetime.date, "year", "month", "day"), *read(datetime.datetime, *clock))
+        zone, fold = read(datetime.datetime, "tzinfo", "fold")
     elif kind.is_a(datetime.time):
-        get = datetime.time.__dict__
-        whole = datetime.time
-        naive = datetime.time(*(get[part].__get__(value) for part in ("hour", "minute", "second", "microsecond")))  # type: ignore[assignment]
-        zone = get["tzinfo"].__get__(value)
+        naive, zone, fold = datetime.time(*read(datetime.time, *clock)), *read(datetime.time, "tzinfo"), None
     elif kind.is_a(datetime.date):
         return f"{kind.name} {datetime.date.isoformat(value)}"
     else:
-        days, seconds, micro = (
-            datetime.timedelta.__dict__[part].__get__(value) for part in ("days", "seconds", "microseconds")
-        )
-        return f"{kind.name} {datetime.timedelta(days, seconds, micro)}"
-    name, known = _zone(zone, look)
-    if not known:
-        return f"{kind.name} {naive.isoformat()} (time zone: a {name}, not asked)"
-    shown = naive.replace(tzinfo=zone) if whole is datetime.datetime or zone is None else naive
-    if zone is not None and whole is datetime.datetime:
-        shown = naive.replace(tzinfo=zone, fold=datetime.datetime.__dict__["fold"].__get__(value))
-        return f"{kind.name} {shown.isoformat()} {clip(one_line(str(zone)), 40)}"
-    return f"{kind.name} {shown.isoformat()}"
+        return f"{kind.name} {datetime.timedelta(*read(datetime.timedelta, 'days', 'seconds', 'microseconds'))}"
+    of_zone = look.kind(zone)
+    known = of_zone.genuine(*_ZONES) or (of_zone.top == "pytz" and of_zone.is_library("pytz", "BaseTzInfo"))
+    if zone is not None and not known:
+        return f"{kind.name} {naive.isoformat()} (time zone: a {of_zone.name}, not asked)"
+    if zone is not None and fold is not None:
+        return f"{kind.name} {naive.replace(tzinfo=zone, fold=fold).isoformat()} {clip(one_line(str(zone)), 40)}"
+    return f"{kind.name} {naive.isoformat()}"
 
 
 def _path(value: Any, look: PreviewContext, width: int) -> str:
     return f"{look.kind(value).name} {look.text(str(value), max(8, width - 14))}"
-
-
-def _is_member(kind: TypeInfo) -> bool:
-    return kind.is_a(enum.Enum)
 
 
 def _member(value: Any, look: PreviewContext, width: int) -> str:
@@ -255,26 +232,18 @@ def _match(value: Any, look: PreviewContext, width: int) -> str:
 _PLAIN = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta)
 
 _SCALARS = (
-    PreviewHandler("enumeration members", Group.SCALARS, _is_member, _name, _member, None, 30),
-    PreviewHandler("library scalars", Group.SCALARS, _is_library_scalar, _name, _library_scalar, None, 30),
-    PreviewHandler("numbers", Group.SCALARS, lambda kind: kind.is_a(int, float, complex), _name, _number, None, 60),
-    PreviewHandler("moments", Group.SCALARS, lambda kind: kind.is_a(*_PLAIN), _name, _moment, None, 60),
-    PreviewHandler("decimals", Group.SCALARS, lambda kind: kind.exactly(decimal.Decimal), _name, _decimal, None, 60),
     PreviewHandler(
-        "fractions", Group.SCALARS, lambda kind: kind.exactly(fractions.Fraction), _name, _fraction, None, 60
+        "enumeration members", Group.SCALARS, lambda kind: kind.is_a(enum.Enum), own_name, _member, None, 30
     ),
-    PreviewHandler("paths", Group.SCALARS, lambda kind: kind.exactly(*_PATHS), _name, _path, None, 60),
-    PreviewHandler("patterns", Group.SCALARS, lambda kind: kind.exactly(re.Pattern), _name, _pattern, None, 60),
-    PreviewHandler("matches", Group.SCALARS, lambda kind: kind.exactly(re.Match), _name, _match, None, 60),
-    PreviewHandler(
-        "identifiers",
-        Group.SCALARS,
-        lambda kind: kind.exactly(uuid.UUID, type(None), type(Ellipsis)),
-        _name,
-        _known,
-        None,
-        60,
-    ),
+    PreviewHandler("library scalars", Group.SCALARS, _is_library_scalar, own_name, _library_scalar, None, 30),
+    PreviewHandler("numbers", Group.SCALARS, lambda kind: kind.is_a(int, float, complex), own_name, _number, None, 60),
+    PreviewHandler("moments", Group.SCALARS, lambda kind: kind.is_a(*_PLAIN), own_name, _moment, None, 60),
+    of_types("decimals", Group.SCALARS, _decimal, decimal.Decimal, order=60),
+    of_types("fractions", Group.SCALARS, _fraction, fractions.Fraction, order=60),
+    of_types("paths", Group.SCALARS, _path, *_PATHS, order=60),
+    of_types("patterns", Group.SCALARS, _pattern, re.Pattern, order=60),
+    of_types("matches", Group.SCALARS, _match, re.Match, order=60),
+    of_types("identifiers", Group.SCALARS, _known, uuid.UUID, type(None), type(Ellipsis), order=60),
 )
 
 
@@ -292,13 +261,8 @@ def _base(kind: TypeInfo, bases: tuple[type, ...]) -> Any:
     return next(base for base in kind.mro for known in bases if base is known)
 
 
-def _length(value: Any, kind: TypeInfo) -> int:
-    base = _base(kind, (*_SEQUENCES, dict))
-    return int(base.__len__(value))
-
-
 def _size(value: Any, kind: TypeInfo) -> str:
-    return f"{kind.name} {_length(value, kind):,}"
+    return f"{kind.name} {_base(kind, (*_SEQUENCES, dict)).__len__(value):,}"
 
 
 def _field_names(kind: TypeInfo) -> list[str]:
@@ -392,6 +356,11 @@ def _environment_line(value: Any, look: PreviewContext, width: int) -> str:
     return head + look.items((look.label(name, 40) for name in names), width - len(head), None)
 
 
+_VIEWS: tuple[type, ...] = (
+    types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()), memoryview,
+)  # fmt: skip
+
+
 def _view(value: Any, look: PreviewContext, width: int) -> str:
     # a proxy or view may stand for a mapping of the user's
     return f"{look.kind(value).name} (not read)"
@@ -406,13 +375,8 @@ def _range(value: Any, look: PreviewContext, width: int) -> str:
 
 _CONTAINERS = (
     PreviewHandler(
-        "sequences and sets",
-        Group.CONTAINERS,
-        lambda kind: kind.is_a(*_SEQUENCES),
-        _size,
-        sequence_line,
-        sequence_block,
-        60,
+        "sequences and sets", Group.CONTAINERS, lambda kind: kind.is_a(*_SEQUENCES),
+        _size, sequence_line, sequence_block, 60,
     ),
     PreviewHandler(
         "dictionaries", Group.CONTAINERS, lambda kind: kind.is_a(dict), _size, mapping_line, mapping_block, 60
@@ -420,16 +384,8 @@ _CONTAINERS = (
     PreviewHandler(
         "environment", Group.CONTAINERS, lambda kind: kind.exactly(type(os.environ)), _environment, _environment_line
     ),
-    PreviewHandler("ranges", Group.CONTAINERS, lambda kind: kind.exactly(range), lambda value, kind: "range", _range),
-    PreviewHandler(
-        "views",
-        Group.CONTAINERS,
-        lambda kind: kind.exactly(
-            types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()), memoryview
-        ),
-        lambda value, kind: class_name(kind.cls),
-        _view,
-    ),
+    of_types("ranges", Group.CONTAINERS, _range, range, order=50),
+    of_types("views", Group.CONTAINERS, _view, *_VIEWS, order=50),
 )
 
 

@@ -99,7 +99,7 @@ def agent_map(
     """
     from ipyagent import agent as _agent  # noqa: F401 - before threads begin: each would load it at the same time
     from ipyagent.assembly.settings import model_of
-    from ipyagent.kernel.dispatcher import ONE_RUN
+    from ipyagent.kernel.dispatcher import RUN_LOCK
     from ipyagent.project import Project, find_root, user_folder
 
     check(executor, retries, at_once, max_cost)
@@ -152,7 +152,7 @@ def agent_map(
         ready=whole.ready,
     )
     try:
-        with ONE_RUN.lent():
+        with RUN_LOCK.lent():
             scheduler.work(tasks, lambda: _say_stop(stop, project.user, whole.progress.say))
     except KeyboardInterrupt:  # in one line: where it met us, and the executor's own frames, help nobody
         raise interruption(INTERRUPTED) from None

@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import builtins
 import concurrent.futures
-import contextlib
 import os
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from types import BuiltinFunctionType
 from typing import Any, Literal, TypeVar
@@ -36,7 +35,6 @@ from ipyagent.kernel.interrupts import (
     Watching,
 )
 from ipyagent.kernel.output import OutputLog, readable
-from ipyagent.kernel.processes import ChildProcessTracker
 from ipyagent.kernel.thread import AgentLoop, keep_logs_apart
 
 # ---- In one process the code of one agent runs at a time: what it prints is taken from streams that all threads
@@ -45,11 +43,11 @@ from ipyagent.kernel.thread import AgentLoop, keep_logs_apart
 
 _LOOK = 0.01
 """Seconds between two looks whether it is one's turn."""
-_PATIENCE = 0.2
+_TURN_BACK = 0.2
 """Seconds that code waits to have its turn back; whoever still has it swallows interrupts."""
 
 
-class InterruptibleRunner:
+class RunLock:
     """Whose turn it is, by the thread that runs the code; one thread may take it within its own turn."""
 
     def __init__(self) -> None:
@@ -59,7 +57,7 @@ class InterruptibleRunner:
         self._depth = 0
 
     def __repr__(self) -> str:
-        return f"<InterruptibleRunner {'free' if self._owner is None else f'of thread {self._owner}'}>"
+        return f"<RunLock {'free' if self._owner is None else f'of thread {self._owner}'}>"
 
     @asynccontextmanager
     async def turn(self, thread: int) -> AsyncIterator[None]:
@@ -81,7 +79,7 @@ class InterruptibleRunner:
         try:
             yield
         finally:
-            until = time.monotonic() + _PATIENCE
+            until = time.monotonic() + _TURN_BACK
             while depth and not self._take(me, depth) and time.monotonic() < until:
                 time.sleep(_LOOK)
 
@@ -102,10 +100,8 @@ class InterruptibleRunner:
                     self._owner, self._depth = None, 0
 
 
-ONE_RUN = InterruptibleRunner()
+RUN_LOCK = RunLock()
 """The process's own."""
-
-
 T = TypeVar("T")
 
 _beside: ContextVar[bool] = ContextVar("ipyagent_beside", default=False)
@@ -235,21 +231,14 @@ class MainThreadExecutor:
         When only the call is cancelled (a timeout), the code is interrupted and the cancellation
         raised once it has ended. Raises asyncio.CancelledError at once when the turn has stopped.
         """
-        async with ONE_RUN.turn(self._ident):
-            return await self._run_code(code, on_output, scope, begun, after, watch)
+        job = CodeJob(code, OutputLog(self._max_chars, self._live_chars), scope, after, watch)
+        async with RUN_LOCK.turn(self._ident):
+            await self._post(job)
+            return await self._followed(job, on_output, begun)
 
-    async def _run_code(
-        self,
-        code: str,
-        on_output: Callable[[str], None],
-        scope: AbstractContextManager[object] | None,
-        begun: Callable[[], None] | None,
-        after: Callable[[], None] | None,
-        watch: Watching | None,
+    async def _followed(
+        self, job: CodeJob, on_output: Callable[[str], None], begun: Callable[[], None] | None
     ) -> Execution:
-        log = OutputLog(self._max_chars, self._live_chars)
-        job = CodeJob(code, log, ChildProcessTracker(), scope, after, watch)
-        await self._post(job)
         waiting = asyncio.wrap_future(job.future)
         cancelled, since = False, 0.0
         while not waiting.done():
@@ -268,7 +257,7 @@ class MainThreadExecutor:
             if begun is not None and job.future.running():
                 begun()
                 begun = None
-            text = log.take(final=waiting.done())
+            text = job.log.take(final=waiting.done())
             if text:
                 on_output(text)
         if waiting.cancelled() or (cancelled and not self.stopped):
@@ -347,7 +336,7 @@ class MainThreadExecutor:
             while not future.done():
                 line = inbox.next(None)
                 if line is not None and line.future.set_running_or_notify_cancel():
-                    self._serve_call(line, JobGuard(self._interrupts, line, self._on_cancel))
+                    self._serve_call(line)
                     if job is not None:
                         self._interrupts.arm(job)
                         if self._interrupts.wanted_for(job):
@@ -362,61 +351,46 @@ class MainThreadExecutor:
                 line.future.cancel()
         return future.result()
 
-    def _watched(self, job: CodeJob) -> AbstractContextManager[object]:
-        return contextlib.nullcontext() if job.watch is None else job.watch(self.wait_within)
-
     def _take(self, job: QueuedJob[Any]) -> bool:
         if self.stopped:
             job.future.cancel()
         return job.future.set_running_or_notify_cancel()
 
     async def _serve(self, job: QueuedJob[Any]) -> None:
-        guard = JobGuard(self._interrupts, job, self._on_cancel)
         if isinstance(job, CodeJob):
-            run = execute.run_async(
-                self._shell, job.code, job.log, guard=guard, cell=self._cell_of(job), max_chars=self._max_chars
-            )
-            try:
-                with job.brood, job.scope or contextlib.nullcontext(), self._watched(job):
-                    execution = await run
-                self._ended(job, execution, guard)
-            except BaseException as problem:  # noqa: BLE001 - the run_code that waits gets it
-                self._settle(job, None, problem)
-            else:
-                self._settle(job, execution)
+            with self._settling(job) as (given, done):
+                done.append(await execute.run_async(self._shell, job.code, job.log, **given))
         else:
-            self._serve_call(job, guard)
+            self._serve_call(job)
 
     def _serve_blocking(self, job: QueuedJob[Any]) -> None:
-        guard = JobGuard(self._interrupts, job, self._on_cancel)
         if isinstance(job, CodeJob):
-            try:
-                with job.brood, job.scope or contextlib.nullcontext(), self._watched(job):
-                    execution = execute.run_sync(
-                        self._shell, job.code, job.log, guard=guard, cell=self._cell_of(job), max_chars=self._max_chars
-                    )
-                self._ended(job, execution, guard)
-            except BaseException as problem:  # noqa: BLE001 - as above
-                self._settle(job, None, problem)
-            else:
-                self._settle(job, execution)
+            with self._settling(job) as (given, done):
+                done.append(execute.run_sync(self._shell, job.code, job.log, **given))
         else:
-            self._serve_call(job, guard)
+            self._serve_call(job)
 
-    def _cell_of(self, job: CodeJob) -> CellOutput | None:
-        """The cell is the user's: what sub-agents look at stays with them."""
-        return self._cell if job.scope is None else None
+    @contextmanager
+    def _settling(self, job: CodeJob) -> Iterator[tuple[dict[str, Any], list[Execution]]]:
+        """What the job is run with; what is put into the list within, or is raised there, becomes its outcome."""
+        guard, done = JobGuard(self._interrupts, job, self._on_cancel), list[Execution]()
+        cell = self._cell if job.scope is None else None  # the cell is the user's: what sub-agents look at stays theirs
+        try:
+            with job.children, job.scope or nullcontext(), job.watch(self.wait_within) if job.watch else nullcontext():
+                yield {"guard": guard, "cell": cell, "max_chars": self._max_chars}, done
+            keep_logs_apart()  # the code may have turned logging on
+            if cell is not None and done[0].shown:
+                guard.run(cell.displayed)
+            if job.after is not None and not done[0].interrupted:
+                guard.run(job.after)
+        except BaseException as problem:  # noqa: BLE001 - the run_code that waits gets it
+            self._settle(job, None, problem)
+        else:
+            self._settle(job, done[0])
 
-    def _ended(self, job: CodeJob, execution: Execution, guard: JobGuard) -> None:
-        keep_logs_apart()  # the code may have turned logging on
-        cell = self._cell_of(job)
-        if cell is not None and execution.shown:
-            guard.run(cell.displayed)
-        if job.after is not None and not execution.interrupted:
-            guard.run(job.after)
-
-    def _serve_call(self, job: QueuedJob[Any], guard: JobGuard) -> None:
+    def _serve_call(self, job: QueuedJob[Any]) -> None:
         assert isinstance(job, CallJob)
+        guard = JobGuard(self._interrupts, job, self._on_cancel)
         try:
             value = guard.run(job.function)
         except BaseException as problem:  # noqa: BLE001 - the call that waits gets it

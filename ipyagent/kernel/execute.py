@@ -37,12 +37,12 @@ _MISSING = object()
 class Capture:
     """Context manager for one run in `shell`, on the thread that runs it.
 
-    Text goes to `log`. `displays` keeps what is displayed, about `max_chars` characters of it, and passes it on to
-    `cell`; `live` is the last expression's object.
+    Text goes to `log`; what is displayed is kept, about `max_chars` characters of it, and passed on to `cell`. Once it
+    is left, `execution` is what became of the run, which `outcome` is IPython's own account of.
     """
 
     def __init__(
-        self, shell: Any, code: str, log: OutputLog, *, cell: CellOutput | None = None, max_chars: int = 25_000
+        self, shell: Any, code: str, log: OutputLog, guard: Guard | None, cell: CellOutput | None, max_chars: int
     ) -> None:
         self._shell = shell
         self._code = code
@@ -51,30 +51,54 @@ class Capture:
         self._leave = contextlib.ExitStack()
         self._shown: list[BaseException] = []
         self._pid = os.getpid()
+        self._guard = guard or PlainGuard()
         self._before: frozenset[threading.Thread] = frozenset()
         self._clearing = False
         self._options = contextlib.ExitStack()
         self._formatted: tuple[Any, Any, Any] = (None, None, None)  # a bundle, its object, and its form for the model
-        self.live: ObjectRef | None = None
+        self._live: ObjectRef | None = None
+        self.outcome: Any = None
 
-    def report(self, error: BaseException | None) -> None:
-        """Add to the output the tracebacks that the code showed by itself, all but `error`."""
-        for shown in self._shown:
+    def execution(self) -> Execution:
+        """What the code did."""
+        error: BaseException | None = None
+        if self.outcome is not None:
+            error = self.outcome.error_before_exec or self.outcome.error_in_exec
+        for shown in self._shown:  # by the code itself
             if shown is not error:
                 self._log.write(render_failure(shown) + "\n")
+        added, rebound = _changes(self._names, self._shell)
+        interrupted = self._guard.interrupted or isinstance(error, KeyboardInterrupt)
+        return Execution(
+            output=self._log.text(INTERRUPTED if interrupted else None),
+            result=self.displays.result,
+            displays=self.displays.texts,
+            images=self.displays.images,
+            error=None if error is None else render_failure(error),
+            interrupted=interrupted,
+            seconds=self._seconds,
+            added=added,
+            rebound=rebound,
+            live=self._live,
+            shown=self.displays.shown,
+            told=self.displays.told,
+        )
 
     # ------------------------------------------------------------------ in and out
 
-    def __enter__(self) -> Capture:
+    def __enter__(self) -> Guard:
+        self._names = _fingerprint(self._shell)
         with contextlib.ExitStack() as leave:  # whatever raises on the way in or out, all is put back
             self._leave = leave
             self._begin()
             self._leave = leave.pop_all()
-        return self
+        self._began = time.monotonic()
+        return self._guard
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._seconds = time.monotonic() - self._began
         if os.getpid() != self._pid:  # a forked child that ran to the end of the code: it must not go on as a kernel
             os._exit(0 if error is None else 1)
         self._leave.close()
@@ -82,6 +106,8 @@ class Capture:
     def _begin(self) -> None:
         """Each way back is registered before its way in; the last registered is gone first."""
         shell, later = self._shell, self._leave.callback
+        for name in _LAST:  # `for _ in …` binds it, and IPython would never set it again
+            later(_put_back, shell.user_ns, name, shell.user_ns.get(name, _MISSING))
         later(self._tell_folder, _folder())
         if hasattr(shell.displayhook, "exec_result"):
             later(setattr, shell.displayhook, "exec_result", shell.displayhook.exec_result)
@@ -188,10 +214,7 @@ class Capture:
             try:
                 answer = original(cmd)
             finally:
-                if own is _MISSING:
-                    vars(shell).pop("var_expand", None)
-                else:
-                    vars(shell)["var_expand"] = own
+                _put_back(vars(shell), "var_expand", own)
             self._exit_status(shell.user_ns.get("_exit_code"), cmd)
             return answer
 
@@ -223,8 +246,7 @@ class Capture:
     def _exit_status(self, code: Any, command: str) -> None:
         if not isinstance(code, int) or code == 0:
             return
-        shown = " ".join(command.split())
-        shown = cut(shown, 80)
+        shown = cut(" ".join(command.split()), 80)
         ended = f"exit status {code}" if code > 0 else f"ended by signal {-code}"
         self._log.line(f"[{ended}: {shown}]")
 
@@ -269,7 +291,7 @@ class Capture:
         data, metadata = self._shell.display_formatter.format(value)
         if not data:  # it displayed itself
             return
-        self.live = ObjectRef(value)
+        self._live = ObjectRef(value)
         if is_artist(value) and (open_figures() or self.displays.images):
             return  # the figure is shown
         self._wipe(follows=True)
@@ -372,7 +394,7 @@ _LAST = ("_", "__", "___")
 """The user's last results."""
 
 
-class ExecutionLock(Protocol):
+class Guard(Protocol):
     """Calls user code so that it can be interrupted, and knows whether it was."""
 
     interrupted: bool
@@ -410,25 +432,21 @@ def run_sync(
     code: str,
     log: OutputLog,
     *,
-    guard: ExecutionLock | None = None,
+    guard: Guard | None = None,
     cell: CellOutput | None = None,
     max_chars: int = 25_000,
 ) -> Execution:
     """Run `code` on this thread and wait. Top-level `await` runs on IPython's own loop, also where
     this thread's loop is running and blocked by the caller (`%%time`, `run_cell_magic`)."""
-    guard = guard or PlainGuard()
     if not needs_loop(shell, code):
-        run = _Run(shell, code, log, guard, cell, max_chars)
-        with run:
-            run.outcome = guard.run(lambda: shell.run_cell(code, store_history=False))
+        with (run := Capture(shell, code, log, guard, cell, max_chars)) as guarded:
+            run.outcome = guarded.run(lambda: shell.run_cell(code, store_history=False))
         return run.execution()
     with _no_running_loop():
         from IPython.core.async_helpers import get_asyncio_loop
 
         loop: asyncio.AbstractEventLoop = get_asyncio_loop()  # type: ignore[no-untyped-call]
-        return loop.run_until_complete(
-            run_async(shell, code, log, guard=guard, cell=cell, max_chars=max_chars)
-        )
+        return loop.run_until_complete(run_async(shell, code, log, guard=guard, cell=cell, max_chars=max_chars))
 
 
 async def run_async(
@@ -436,22 +454,20 @@ async def run_async(
     code: str,
     log: OutputLog,
     *,
-    guard: ExecutionLock | None = None,
+    guard: Guard | None = None,
     cell: CellOutput | None = None,
     max_chars: int = 25_000,
 ) -> Execution:
     """Run `code` on this thread; top-level `await` runs on the running loop."""
-    guard = guard or PlainGuard()
     if not needs_loop(shell, code):
         return run_sync(shell, code, log, guard=guard, cell=cell, max_chars=max_chars)
-    run = _Run(shell, code, log, guard, cell, max_chars)
-    with run:
+    with (run := Capture(shell, code, log, guard, cell, max_chars)) as guarded:
         transformed = shell.transform_cell(code)
-        run.outcome = await guard.run_async(
+        run.outcome = await guarded.run_async(
             lambda: shell.run_cell_async(code, store_history=False, transformed_cell=transformed)
         )
-        guard.run(lambda: shell.events.trigger("post_execute"))
-        guard.run(lambda: shell.events.trigger("post_run_cell", run.outcome) if run.outcome is not None else None)
+        guarded.run(lambda: shell.events.trigger("post_execute"))
+        guarded.run(lambda: shell.events.trigger("post_run_cell", run.outcome) if run.outcome is not None else None)
     return run.execution()
 
 
@@ -462,57 +478,6 @@ def needs_loop(shell: Any, code: str) -> bool:
     except Exception:  # noqa: BLE001 - transformers are the user's; run_cell meets the same error and shows it
         return False
     return bool(shell.should_run_async(code, transformed_cell=transformed))
-
-
-class _Run:
-    """One run: the namespace before and after, the time, the capture."""
-
-    def __init__(
-        self, shell: Any, code: str, log: OutputLog, guard: ExecutionLock, cell: CellOutput | None, max_chars: int
-    ) -> None:
-        self._shell = shell
-        self._log = log
-        self._guard = guard
-        self._capture = Capture(shell, code, log, cell=cell, max_chars=max_chars)
-        self.outcome: Any = None
-
-    def __enter__(self) -> None:
-        self._names = _fingerprint(self._shell)
-        self._last = {name: self._shell.user_ns[name] for name in _LAST if name in self._shell.user_ns}
-        self._capture.__enter__()
-        self._began = time.monotonic()
-
-    def __exit__(self, *error: Any) -> None:
-        self._seconds = time.monotonic() - self._began
-        try:
-            self._capture.__exit__(*error)
-        finally:
-            for name in _LAST:  # `for _ in …` binds it, and IPython would never set it again
-                self._shell.user_ns.pop(name, None)
-            self._shell.user_ns.update(self._last)
-
-    def execution(self) -> Execution:
-        outcome = self.outcome
-        error: BaseException | None = None
-        if outcome is not None:
-            error = outcome.error_before_exec or outcome.error_in_exec
-        self._capture.report(error)
-        added, rebound = _changes(self._names, self._shell)
-        interrupted = self._guard.interrupted or isinstance(error, KeyboardInterrupt)
-        return Execution(
-            output=self._log.text(INTERRUPTED if interrupted else None),
-            result=self._capture.displays.result,
-            displays=self._capture.displays.texts,
-            images=self._capture.displays.images,
-            error=None if error is None else render_failure(error),
-            interrupted=interrupted,
-            seconds=self._seconds,
-            added=added,
-            rebound=rebound,
-            live=self._capture.live,
-            shown=self._capture.displays.shown,
-            told=self._capture.displays.told,
-        )
 
 
 def _fingerprint(shell: Any) -> dict[str, tuple[int, Any]]:

@@ -20,6 +20,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -33,50 +34,39 @@ from ipyagent.kernel.thread import AgentLoop
 
 T = TypeVar("T")
 
-
 Waiting: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
 """Waits on a thread that runs code for the value of a coroutine on the agent thread; an interrupt ends it."""
 Watching: TypeAlias = Callable[[Waiting], contextlib.AbstractContextManager[object]]
 
 
+@dataclass(eq=False)
 class QueuedJob(Generic[T]):
     """`broken`: only this job is to be interrupted. `task`: its awaited code, while that runs."""
 
-    def __init__(self) -> None:
-        self.future: concurrent.futures.Future[T] = concurrent.futures.Future()
-        self.broken = False
-        self.task: asyncio.Task[None] | None = None
+    future: concurrent.futures.Future[T] = field(default_factory=concurrent.futures.Future, init=False)
+    broken: bool = field(default=False, init=False)
+    task: asyncio.Task[None] | None = field(default=None, init=False)
 
 
+@dataclass(eq=False)
 class CodeJob(QueuedJob[Execution]):
-    """Run code; `log` takes its output, `brood` knows which child processes are its own, `scope` is entered
-    around the run on its thread, `after` called there behind a run that was not interrupted; `watch` is entered around
-    the code, see `MainThreadExecutor.run_code`."""
+    """Run code; `log` takes its output, `children` knows which processes it started, `scope` is entered around the run
+    on its thread, `after` called there behind a run that was not interrupted; `watch` is entered around the code, see
+    `MainThreadExecutor.run_code`."""
 
-    def __init__(
-        self,
-        code: str,
-        log: OutputLog,
-        brood: ChildProcessTracker,
-        scope: contextlib.AbstractContextManager[object] | None = None,
-        after: Callable[[], None] | None = None,
-        watch: Watching | None = None,
-    ) -> None:
-        super().__init__()
-        self.code = code
-        self.watch = watch
-        self.log = log
-        self.brood = brood
-        self.scope = scope
-        self.after = after
+    code: str
+    log: OutputLog
+    scope: contextlib.AbstractContextManager[object] | None = None
+    after: Callable[[], None] | None = None
+    watch: Watching | None = None
+    children: ChildProcessTracker = field(default_factory=ChildProcessTracker, init=False)
 
 
+@dataclass(eq=False)
 class CallJob(QueuedJob[T]):
     """Call a short function."""
 
-    def __init__(self, function: Callable[[], T]) -> None:
-        super().__init__()
-        self.function = function
+    function: Callable[[], T]
 
 
 class LoopInbox:
@@ -140,12 +130,8 @@ class BlockingInbox:
 
     def close(self) -> list[QueuedJob[Any]]:
         self._open = False
-        jobs: list[QueuedJob[Any]] = []
-        while not self._jobs.empty():
-            job = self._jobs.get()
-            if job is not None:
-                jobs.append(job)
-        return jobs
+        jobs = [self._jobs.get() for _ in range(self._jobs.qsize())]
+        return [job for job in jobs if job is not None]
 
 
 RESEND = 0.2
@@ -157,8 +143,6 @@ INSISTING = 0.02
 
 _inside: contextvars.ContextVar[object] = contextvars.ContextVar("ipyagent_inside", default=None)
 """The job whose awaited code this context belongs to: in its own task and in every task that one makes."""
-
-
 _owners: list[Interrupts] = []
 """Who owns SIGINT on the process's main thread, the newest last: turns of several agents may overlap."""
 
@@ -213,7 +197,8 @@ class Interrupts:
         self._on_outside = on_sigint
         self._ident = threading.get_ident()
         self._lock = threading.Lock()
-        self._running: QueuedJob[Any] | None = None
+        self.running: QueuedJob[Any] | None = None
+        """The job whose code runs."""
         self._armed = False
         self._raised = 0
         self._insistence: _Insistence | None = None
@@ -261,11 +246,6 @@ class Interrupts:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the turn is over
                 loop.call_soon_threadsafe(self._kick)
 
-    @property
-    def running(self) -> QueuedJob[Any] | None:
-        """The job whose code runs."""
-        return self._running
-
     def wanted_for(self, job: QueuedJob[Any]) -> bool:
         return self._wanted() or job.broken
 
@@ -273,7 +253,7 @@ class Interrupts:
 
     def arm(self, job: QueuedJob[Any]) -> None:
         with self._lock:
-            self._running = job
+            self.running = job
             self._armed = True
             self._raised = 0
 
@@ -281,7 +261,7 @@ class Interrupts:
         while True:
             try:
                 with self._lock:
-                    self._running = None
+                    self.running = None
                     self._armed = False
                     if self._ident != threading.main_thread().ident:
                         _raise_in(self._ident, None)
@@ -311,7 +291,7 @@ class Interrupts:
 
     def _told(self) -> type[BaseException] | None:
         """Take in a SIGINT; what is to be raised in the code that runs, if it is ours to interrupt."""
-        job = self._running
+        job = self.running
         raising = self._armed and job is not None and (job.task is None or _inside.get() is job)
         own, self._own_signal = self._own_signal, False
         if not own:
@@ -329,12 +309,12 @@ class Interrupts:
         if self._next_kick is not None:
             self._next_kick.cancel()
             self._next_kick = None
-        job = self._running
+        job = self.running
         if job is None or not self.wanted_for(job):
             return
-        family = job.brood.gather() if isinstance(job, CodeJob) else []
+        family = job.children.gather() if isinstance(job, CodeJob) else []
         with self._lock:
-            if self._running is not job:
+            if self.running is not job:
                 return
             if self._spared is job:
                 self._spared = None
@@ -344,7 +324,7 @@ class Interrupts:
                     job.task.get_loop().call_soon_threadsafe(self._cancel, job)
                 self._signal(job)
         if isinstance(job, CodeJob):
-            job.brood.end(family)
+            job.children.end(family)
         pause = RESEND if self._raised <= SWALLOWED else INSISTING
         self._next_kick = asyncio.get_running_loop().call_later(pause, self._kick)
 
@@ -437,7 +417,7 @@ class JobGuard:
         self._interrupts.relent()
         self.interrupted = self._interrupts.wanted_for(self._job)
         if self.interrupted and isinstance(self._job, CodeJob):
-            self._job.brood.bury()
+            self._job.children.end_all()
 
 
 class _Insistence:

@@ -229,7 +229,7 @@ class ChildProcessTracker:
         _signal((process for process in family if process not in self._told), "terminate")
         self._told.update(family)
 
-    def bury(self, patience: float = 0.05) -> None:
+    def end_all(self, patience: float = 0.05) -> None:
         """End whoever is left of the run, by force after `patience` seconds, until none is left. For a run that has
         ended; gives up after 2 s (a process that the system cannot end)."""
         until = time.monotonic() + _LAST

@@ -188,26 +188,19 @@ class Landlock:
 
     def argv(self, command: Sequence[str], policy: Policy) -> list[str]:
         script = Path(__file__).with_name("confine.py")
-        given = {
-            "write": [str(each) for each in policy.writes],
-            "temporary": str(policy.temporary or ""),
-            "hide": [str(each) for each in policy.hidden],
-            "veil": [str(each) for each in policy.veiled],
-        }
         python = getattr(sys, "_base_executable", "") or sys.executable
-        return [python, "-I", "-S", str(script), json.dumps(given), *command]
+        return [python, "-I", "-S", str(script), json.dumps(self._given(policy)), *command]
+
+    def _given(self, policy: Policy) -> dict[str, Any]:
+        lists = {"write": policy.writes, "hide": policy.hidden, "veil": policy.veiled}
+        return {**{name: [*map(str, paths)] for name, paths in lists.items()}, "temporary": str(policy.temporary or "")}
 
     def spawn(
         self, command: Sequence[str], policy: Policy, watch: Watch | None = None, **popen: Any
     ) -> subprocess.Popen[bytes]:
         from ipyagent.sandbox import confine, syscalls
 
-        confinement = confine.Confinement(
-            [str(each) for each in policy.writes],
-            str(policy.temporary or ""),
-            [str(each) for each in policy.hidden],
-            [str(each) for each in policy.veiled],
-        )
+        confinement = confine.Confinement(**self._given(policy))
         if watch is None:
             return confine.spawn(command, confinement, **popen)
         return syscalls.spawn(command, watch, confinement.folders, policy.kept, confinement=confinement, **popen)
@@ -361,9 +354,8 @@ def find() -> Found:
 
 @cache
 def _found() -> Found:
-    tried = [*_candidates()]
     working, missing = [], []
-    for candidate in tried:
+    for candidate in _candidates():
         if isinstance(candidate, str):
             missing.append(candidate)
         elif not (problem := _problem(candidate)):

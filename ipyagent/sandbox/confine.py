@@ -23,9 +23,9 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 MINIMUM = 6
 """Landlock's version with scopes for signals and abstract sockets: Linux 6.12."""
@@ -93,8 +93,8 @@ _OPENING = {"open": 1, "openat": 2}
 _MAKING = 0o20000100
 """O_CREAT, and the bit of O_TMPFILE."""
 
-_LOAD, _EQUAL, _OVER, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
-_ALLOW, _ERRNO, _NOTIFY = 0x7FFF0000, 0x00050000, 0x7FC00000
+LOAD, EQUAL, _OVER, ANY_BIT, _AND, RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
+ALLOW, _ERRNO, NOTIFY = 0x7FFF0000, 0x00050000, 0x7FC00000
 _NEW_NAMESPACE = 0x7E020000
 """Flags of clone: user, PID, network, mount, UTS, IPC and control group namespaces."""
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
@@ -111,73 +111,84 @@ _NEWEST = 470
 """The highest number of a call known here; what comes after is answered as if it were not there."""
 
 
+Instruction: TypeAlias = tuple[int, int, int, int]
+"""Of BPF: what is done, how far to jump where it holds and where not, and its operand."""
+
+
+def call_numbers(calls: Mapping[str, tuple[int | None, int | None]], machine: str) -> dict[str, int]:
+    """Of those that the machine has."""
+    which = 0 if ARCHITECTURES[machine] == _AMD64 else 1
+    return {name: number for name, both in calls.items() if (number := both[which]) is not None}
+
+
+def argument(at: int) -> Instruction:
+    """Look at an argument: its low half, on machines with the low byte first."""
+    return (LOAD, 0, 0, 16 + 8 * at)
+
+
+def assembled(code: Iterable[Instruction]) -> bytes:
+    """The program as the kernel takes it."""
+    return b"".join(struct.pack("=HBBI", *each) for each in code)
+
+
 def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
     """The filter as the kernel's BPF. `attributes`: what happens at `ATTRIBUTES`: "allow", "refuse", "notify", or
     "watched" (another filter notifies). `own_network`:
     TCP and UDP are allowed, in a network of the command's own; sockets of other kinds never are, but for pairs."""
-    which = 0 if ARCHITECTURES[machine] == _AMD64 else 1
-
-    def number(name: str) -> int | None:
-        return CALLS[name][which]
-
+    numbers = call_numbers(CALLS, machine)
     refuse, absent = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
-    code: list[tuple[int, int, int, int]] = [
-        (_LOAD, 0, 0, 4),
-        (_EQUAL, 1, 0, ARCHITECTURES[machine]),
-        (_RETURN, 0, 0, absent),
-        (_LOAD, 0, 0, 0),
+    code: list[Instruction] = [
+        (LOAD, 0, 0, 4),
+        (EQUAL, 1, 0, ARCHITECTURES[machine]),
+        (RETURN, 0, 0, absent),
+        (LOAD, 0, 0, 0),
     ]
-    code += [(_OVER, 0, 1, _NEWEST), (_RETURN, 0, 0, absent)]  # also the x32 way of calling
+    code += [(_OVER, 0, 1, _NEWEST), (RETURN, 0, 0, absent)]  # also the x32 way of calling
 
-    def when(name: str, rest: list[tuple[int, int, int, int]]) -> None:
-        if (wanted := number(name)) is not None:
-            code.append((_EQUAL, 0, len(rest), wanted))
-            code.extend(rest)
+    def when(name: str, rest: list[Instruction]) -> None:
+        if name in numbers:
+            code.extend([(EQUAL, 0, len(rest), numbers[name]), *rest])
 
-    def argument(at: int) -> tuple[int, int, int, int]:
-        return (_LOAD, 0, 0, 16 + 8 * at)  # the low half, on machines with the low byte first
-
-    def special(name: str) -> list[tuple[int, int, int, int]]:
+    def special(name: str) -> list[Instruction]:
         if name not in _MODES:
             return []
         looked_at = name in ATTRIBUTES and attributes in ("notify", "watched")  # by whoever is told, see `_done`
         never = _SET_USER if looked_at else _SET_USER | _SET_GROUP
-        return [argument(_MODES[name]), (_ANY_BIT, 0, 1, never), (_RETURN, 0, 0, refuse)]
+        return [argument(_MODES[name]), (ANY_BIT, 0, 1, never), (RETURN, 0, 0, refuse)]
 
     for name in CALLS:
         if name in _ABSENT:
-            when(name, [(_RETURN, 0, 0, absent)])
+            when(name, [(RETURN, 0, 0, absent)])
         elif name in ATTRIBUTES:
-            answer = {"allow": _ALLOW, "refuse": refuse, "notify": _NOTIFY, "watched": _ALLOW}[attributes]
-            when(name, [*special(name), (_RETURN, 0, 0, answer)])
+            answer = {"allow": ALLOW, "refuse": refuse, "notify": NOTIFY, "watched": ALLOW}[attributes]
+            when(name, [*special(name), (RETURN, 0, 0, answer)])
         elif name not in _LOOKED_AT:
-            when(name, [(_RETURN, 0, 0, refuse)])
+            when(name, [(RETURN, 0, 0, refuse)])
     families = (_AF_INET, _AF_INET6, _AF_NETLINK) if own_network else ()
-    allowed = [(_EQUAL, len(families) - at, 0, family) for at, family in enumerate(families)]
-    when("socket", [argument(0), *allowed, (_RETURN, 0, 0, _ERRNO | errno.EACCES), (_RETURN, 0, 0, _ALLOW)])
+    allowed = [(EQUAL, len(families) - at, 0, family) for at, family in enumerate(families)]
+    when("socket", [argument(0), *allowed, (RETURN, 0, 0, _ERRNO | errno.EACCES), (RETURN, 0, 0, ALLOW)])
     # a pair of datagram sockets could still be made to send to others
-    kinds = [argument(1), (_AND, 0, 0, 15), (_EQUAL, 2, 0, _STREAM), (_EQUAL, 1, 0, _SEQPACKET)]
-    when("socketpair", [*kinds, (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, _ALLOW)])
+    kinds = [argument(1), (_AND, 0, 0, 15), (EQUAL, 2, 0, _STREAM), (EQUAL, 1, 0, _SEQPACKET)]
+    when("socketpair", [*kinds, (RETURN, 0, 0, refuse), (RETURN, 0, 0, ALLOW)])
     looks = [argument(1)]
     for request in _TERMINAL_INPUT:
-        looks += [(_EQUAL, 0, 1, request), (_RETURN, 0, 0, refuse)]
+        looks += [(EQUAL, 0, 1, request), (RETURN, 0, 0, refuse)]
     for request in _FILE_REQUESTS:
-        looks += [(_EQUAL, 0, 1, request), (_RETURN, 0, 0, _ALLOW)]
+        looks += [(EQUAL, 0, 1, request), (RETURN, 0, 0, ALLOW)]
     looks.append((_AND, 0, 0, 0xFF00))
     for family in _REQUESTS:
-        looks += [(_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
-    when("ioctl", [*looks, (_RETURN, 0, 0, refuse)])
-    when("clone", [argument(0), (_ANY_BIT, 0, 1, _NEW_NAMESPACE), (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, _ALLOW)])
-    own = [(_EQUAL, 1, 0, 0), (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, _ALLOW)]
+        looks += [(EQUAL, 0, 1, family), (RETURN, 0, 0, ALLOW)]
+    when("ioctl", [*looks, (RETURN, 0, 0, refuse)])
+    when("clone", [argument(0), (ANY_BIT, 0, 1, _NEW_NAMESPACE), (RETURN, 0, 0, refuse), (RETURN, 0, 0, ALLOW)])
+    own = [(EQUAL, 1, 0, 0), (RETURN, 0, 0, refuse), (RETURN, 0, 0, ALLOW)]
     for name in ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"):
         when(name, [argument(0), *own])
     for name, user in (("setpriority", 2), ("ioprio_set", 3)):  # neither others nor all of the user's
-        when(name, [argument(0), (_EQUAL, 2, 0, user), argument(1), *own])
+        when(name, [argument(0), (EQUAL, 2, 0, user), argument(1), *own])
     for name in ("open", "openat", "creat", "mknod", "mknodat"):
-        making = [argument(_OPENING[name]), (_ANY_BIT, 0, 3, _MAKING)] if name in _OPENING else []
-        when(name, [*making, *special(name), (_RETURN, 0, 0, _ALLOW)])
-    code.append((_RETURN, 0, 0, _ALLOW))
-    return b"".join(struct.pack("=HBBI", *each) for each in code)
+        making = [argument(_OPENING[name]), (ANY_BIT, 0, 3, _MAKING)] if name in _OPENING else []
+        when(name, [*making, *special(name), (RETURN, 0, 0, ALLOW)])
+    return assembled([*code, (RETURN, 0, 0, ALLOW)])
 
 
 # ---------------------------------------------------------------------- Landlock
@@ -310,13 +321,31 @@ _RECEIVE, _SEND, _VALID = 0xC0502100, 0xC0182101, 0x40082102
 _CONTINUE = 1
 _OWN_ATTRIBUTES = (b"user.", b"system.posix_acl_")
 """Of extended attributes those that give no powers."""
-_AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH = -100, 0x100, 0x1000
+AT_FDCWD, _AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH = -100, 0x100, 0x1000
 _MOST_VALUE = 65_536
 
 
-def serve_one(listener: int, answer: Callable[[int, int, int, Sequence[int]], int]) -> None:
-    """Receive a call that waits, if one still does, and send what `answer` makes of the call's number, its identity,
-    the process and the arguments: an error, 0 where it is done, -1 where the kernel goes on with it."""
+Answer: TypeAlias = Callable[[str, int, int, Sequence[int]], int]
+"""What is made of a call, its identity, its process and its arguments: an error, 0 where it is done, -1 where the
+kernel goes on with it."""
+
+
+def serve(listener: int, numbers: Mapping[str, int], answer: Answer) -> None:
+    """Answer the calls of what is confined, those with these `numbers`, until all of it has ended."""
+    if sys.platform != "linux":
+        raise OSError(errno.ENOSYS, "this is Linux's")
+    names = {number: name for name, number in numbers.items()}
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    try:
+        while all(ready & select.POLLIN for _, ready in poll.poll()):
+            _serve_one(listener, lambda call, *waiting: answer(names[call], *waiting))
+    finally:
+        os.close(listener)
+
+
+def _serve_one(listener: int, answer: Callable[[int, int, int, Sequence[int]], int]) -> None:
+    """Receive a call that waits, if one still does, and answer it."""
     if sys.platform != "linux":
         raise OSError(errno.ENOSYS, "this is Linux's")
     import fcntl
@@ -346,13 +375,8 @@ class Supervisor:
     def __init__(self, libc: Libc, listener: int, folders: Sequence[str], hide: Sequence[str]) -> None:
         self._libc, self._listener = libc, listener
         self._folders, self._hide = folders, hide
-        which = 0 if ARCHITECTURES[platform.machine()] == _AMD64 else 1
-        self._numbers = {number: name for name in ATTRIBUTES if (number := CALLS[name][which]) is not None}
-        self._by_name = {name: number for number, name in self._numbers.items()}
-
-    def serve(self) -> None:
-        """One call, if there still is one."""
-        serve_one(self._listener, lambda call, *waiting: self.answer(self._numbers[call], *waiting))
+        self.numbers = call_numbers({name: CALLS[name] for name in ATTRIBUTES}, platform.machine())
+        """Of the calls that it answers."""
 
     def answer(self, name: str, identity: int, process: int, given: Sequence[int]) -> int:
         """The error, 0 for none."""
@@ -367,7 +391,7 @@ class Supervisor:
         rest = list(given[1:]) if not at else list(given[2:])
         if at:
             flags = {"fchmodat2": given[3], "fchownat": given[4], "utimensat": given[3]}.get(name, 0)
-            follow, empty = not flags & _AT_SYMLINK_NOFOLLOW, bool(flags & _AT_EMPTY_PATH)
+            follow, empty = not flags & _AT_SYMLINK_NOFOLLOW, bool(flags & AT_EMPTY_PATH)
         with open(f"/proc/{process}/mem", "rb", buffering=0) as memory:
 
             def bytes_at(place: int, count: int) -> bytes:
@@ -375,7 +399,7 @@ class Supervisor:
 
             place = given[1 if at else 0]
             path = text_at(memory.fileno(), place) if place and not by_descriptor else b""
-            base = ctypes.c_int(given[0] & 0xFFFFFFFF).value if at or by_descriptor else _AT_FDCWD
+            base = ctypes.c_int(given[0] & 0xFFFFFFFF).value if at or by_descriptor else AT_FDCWD
             value = b""
             attribute = b""
             times: bytes | None = None
@@ -409,7 +433,7 @@ class Supervisor:
     def _opened(self, process: int, base: int, path: bytes, follow: bool) -> int:
         if sys.platform != "linux":
             raise OSError(errno.ENOSYS, "this is Linux's")
-        where = f"/proc/{process}/cwd" if base == _AT_FDCWD else f"/proc/{process}/fd/{base}"
+        where = f"/proc/{process}/cwd" if base == AT_FDCWD else f"/proc/{process}/fd/{base}"
         start = os.open(where, _O_PATH | os.O_CLOEXEC)
         if not path:
             return start
@@ -435,7 +459,7 @@ class Supervisor:
         elif "chown" in name:
             os.chown(target, *(ctypes.c_int(each & 0xFFFFFFFF).value for each in rest[:2]))
         elif "utime" in name:
-            self._libc.syscall(self._by_name["utimensat"], _AT_FDCWD, target, times, 0)
+            self._libc.syscall(self.numbers["utimensat"], AT_FDCWD, target, times, 0)
         elif "set" in name:
             os.setxattr(target, attribute, value, ctypes.c_int(rest[3] & 0xFFFFFFFF).value)
         else:
@@ -506,16 +530,8 @@ class Confinement:
 
     def supervise(self, listener: int) -> None:
         """Make the calls that need it on behalf of what is confined, until all of it has ended."""
-        if sys.platform != "linux":
-            raise OSError(errno.ENOSYS, "this is Linux's")
         supervisor = Supervisor(Libc(), listener, self.folders, self.hide)
-        poll = select.poll()
-        poll.register(listener, select.POLLIN)
-        try:
-            while all(ready & select.POLLIN for _, ready in poll.poll()):
-                supervisor.serve()
-        finally:
-            os.close(listener)
+        serve(listener, supervisor.numbers, supervisor.answer)
 
 
 def spawn(command: Sequence[str], confinement: Confinement, **popen: Any) -> subprocess.Popen[bytes]:
@@ -549,8 +565,7 @@ def main(policy: str, command: list[str]) -> int:
     """Become the command, or stay as its parent and return its exit status."""
     if sys.platform != "linux":
         raise OSError(errno.ENOSYS, "this is Linux's")
-    given = json.loads(policy)
-    confinement = Confinement(given["write"], given["temporary"], given["hide"], given["veil"])
+    confinement = Confinement(**json.loads(policy))
     if not confinement.write:
         confinement.enter()
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)

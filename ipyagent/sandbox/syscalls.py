@@ -15,7 +15,6 @@ import os
 import platform
 import queue
 import select
-import struct
 import subprocess
 import sys
 import threading
@@ -24,7 +23,22 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ipyagent.sandbox import confine
-from ipyagent.sandbox.confine import ARCHITECTURES, ATTRIBUTES, Confinement, Libc, Supervisor
+from ipyagent.sandbox.confine import (
+    ALLOW,
+    ANY_BIT,
+    ARCHITECTURES,
+    AT_EMPTY_PATH,
+    AT_FDCWD,
+    ATTRIBUTES,
+    EQUAL,
+    LOAD,
+    NOTIFY,
+    RETURN,
+    Confinement,
+    Instruction,
+    Libc,
+    Supervisor,
+)
 
 What: TypeAlias = Literal[
     "write", "append", "remove", "replace", "make", "symlink", "link", "mode", "network", "signal", "session"
@@ -55,16 +69,13 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "symlink": (88, None), "symlinkat": (266, 36), "link": (86, None), "linkat": (265, 37), "kill": (62, 129),
     "socket": (41, 198), "setsid": (112, 157),
 }  # fmt: skip
-_ATTRIBUTES = tuple(name for name in ATTRIBUTES if confine.CALLS[name] != (None, None))
 _FLAGS = {"open": 1, "openat": 2}
 """Which argument holds the flags of opening."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _FAMILIES = (2, 10, 16)
 """AF_INET, AF_INET6, AF_NETLINK; sockets of other kinds are refused before."""
-_LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
-_ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
 _NO_NEW_PRIVILEGES = 38
-_AT_FDCWD, _AT_SYMLINK_FOLLOW, _AT_EMPTY_PATH = -100, 0x400, 0x1000
+_AT_SYMLINK_FOLLOW = 0x400
 _MOST_LINKS = 40
 """As in the kernel."""
 _STREAMS = ("/dev/tty", "/dev/pts/", "/proc/")
@@ -75,32 +86,29 @@ if sys.platform != "win32" and sys.version_info < (3, 11, 4):
     _FORKED["group"] = os.getegid()
 
 
-def _numbers() -> dict[int, str]:
-    which = 0 if ARCHITECTURES[platform.machine()] == ARCHITECTURES["x86_64"] else 1
-    every = {**_CALLS, **{name: confine.CALLS[name] for name in _ATTRIBUTES}}
-    return {number: name for name, both in every.items() if (number := both[which]) is not None}
+def _numbers() -> dict[str, int]:
+    every = {**_CALLS, **{name: confine.CALLS[name] for name in ATTRIBUTES}}
+    return confine.call_numbers(every, platform.machine())
 
 
 def _program() -> bytes:
     """The filter as the kernel's BPF. What is asked for stands in registers, so nothing changes it meanwhile."""
-    code: list[tuple[int, int, int, int]] = [
-        (_LOAD, 0, 0, 4),
-        (_EQUAL, 1, 0, ARCHITECTURES[platform.machine()]),
-        (_RETURN, 0, 0, _ALLOW),  # refused by the other filter
-        (_LOAD, 0, 0, 0),
+    code: list[Instruction] = [
+        (LOAD, 0, 0, 4),
+        (EQUAL, 1, 0, ARCHITECTURES[platform.machine()]),
+        (RETURN, 0, 0, ALLOW),  # refused by the other filter
+        (LOAD, 0, 0, 0),
     ]
-    notify, allow = (_RETURN, 0, 0, _NOTIFY), (_RETURN, 0, 0, _ALLOW)
-    for number, name in _numbers().items():
+    notify, allow = (RETURN, 0, 0, NOTIFY), (RETURN, 0, 0, ALLOW)
+    for name, number in _numbers().items():
         rest = [notify]
         if name in _FLAGS:
-            rest = [(_LOAD, 0, 0, 16 + 8 * _FLAGS[name]), (_ANY_BIT, 0, 1, _WRITING), notify, allow]
+            rest = [confine.argument(_FLAGS[name]), (ANY_BIT, 0, 1, _WRITING), notify, allow]
         elif name == "socket":
-            families = [(_EQUAL, len(_FAMILIES) - at, 0, family) for at, family in enumerate(_FAMILIES)]
-            rest = [(_LOAD, 0, 0, 16), *families, allow, notify]
-        code.append((_EQUAL, 0, len(rest), number))
-        code.extend(rest)
-    code.append(allow)
-    return b"".join(struct.pack("=HBBI", *each) for each in code)
+            families = [(EQUAL, len(_FAMILIES) - at, 0, family) for at, family in enumerate(_FAMILIES)]
+            rest = [confine.argument(0), *families, allow, notify]
+        code += [(EQUAL, 0, len(rest), number), *rest]
+    return confine.assembled([*code, allow])
 
 
 class _Caller:
@@ -121,7 +129,7 @@ class _Caller:
         if not name:
             return ""
         if not os.path.isabs(name):
-            where = "cwd" if folder == _AT_FDCWD else f"fd/{folder}"
+            where = "cwd" if folder == AT_FDCWD else f"fd/{folder}"
             name = os.path.join(os.readlink(f"/proc/{self.process}/{where}"), name)
         return self._followed(name, follow)
 
@@ -148,19 +156,15 @@ class _Caller:
     def _link(self, folder: str, name: str) -> str | None:
         """Where a link leads; None for what is none, or a pipe that is open."""
         if folder == "/proc" and name in ("self", "thread-self"):
-            process, thread = self._numbers()
-            return process if name == "self" else f"{process}/task/{thread}"
+            lines = self._status()
+            process = lines["NStgid"][-1]  # as it sees itself
+            return process if name == "self" else f"{process}/task/{lines['NSpid'][-1]}"
         try:
             link = os.readlink(os.path.join(self._root + folder, name))
         except OSError:
             return None
         in_process = folder.startswith("/proc/") and folder[6].isdigit()
         return None if in_process and not link.startswith("/") else link
-
-    def _numbers(self) -> tuple[str, str]:
-        """Of the process and the thread, as it sees them."""
-        lines = self._status()
-        return lines["NStgid"][-1], lines["NSpid"][-1]
 
     @property
     def number(self) -> str:
@@ -174,7 +178,7 @@ class _Caller:
     def sets_up(self, program: str) -> bool:
         """Whether it is `program` (bubblewrap) on its way to the command, and not the command, which may run it too:
         in the processes of its own that one is never the first."""
-        if os.path.realpath(self.exe) != program:
+        if os.path.realpath(os.readlink(f"/proc/{self.process}/exe")) != program:
             return False
         seen = self._status()["NStgid"]
         return len(seen) == 1 or seen[-1] == "1"
@@ -197,13 +201,9 @@ class _Caller:
         return (ours.st_dev, ours.st_ino) != (its.st_dev, its.st_ino)
 
     def opened(self, descriptor: int) -> str:
-        where = "cwd" if descriptor == _AT_FDCWD else f"fd/{descriptor}"
+        where = "cwd" if descriptor == AT_FDCWD else f"fd/{descriptor}"
         found = os.readlink(f"/proc/{self.process}/{where}")
         return found if os.path.isabs(found) else ""
-
-    @property
-    def exe(self) -> str:
-        return os.readlink(f"/proc/{self.process}/exe")
 
 
 def _signed(argument: int) -> int:
@@ -218,21 +218,15 @@ class _Watching:
         self, libc: Libc, listener: int, watch: Watch, folders: Sequence[str], kept: Sequence[str],
         confinement: Confinement | None, outer: str,
     ) -> None:  # fmt: skip
-        self._listener, self._watch, self._folders, self._outer = listener, watch, folders, outer
-        self._kept = kept
+        self._watch, self._folders, self._kept, self._outer = watch, folders, kept, outer
         self._inner = confinement is not None
-        self._names = _numbers()
         hide = confinement.hide if confinement is not None else ()
         self._narrow = {str(above) for each in hide for above in Path(each).parents if confine.under(each, folders)}
         """Where Landlock lets nothing be made, moved or removed: folders on the way to what is hidden."""
         self._supervisor = Supervisor(libc, listener, folders, hide)
         self._sessions: set[int] = set()
 
-    def serve(self) -> None:
-        """One call, if there still is one."""
-        confine.serve_one(self._listener, lambda call, *waiting: self._answer(self._names[call], *waiting))
-
-    def _answer(self, name: str, identity: int, process: int, given: Sequence[int]) -> int:
+    def answer(self, name: str, identity: int, process: int, given: Sequence[int]) -> int:
         """The error; 0: it was done on the command's behalf; -1: the kernel goes on with it."""
         caller = _Caller(process)
         if self._outer and caller.sets_up(self._outer):
@@ -270,7 +264,7 @@ class _Watching:
         def file(what: What, path: str, *, there: bool | None = None) -> Attempt | None:
             return self._file(caller, what, path, there)
 
-        first = (_signed(given[0]), given[1]) if at else (_AT_FDCWD, given[0])
+        first = (_signed(given[0]), given[1]) if at else (AT_FDCWD, given[0])
         match name:
             case "socket":
                 return [Attempt("network", "", False)] if _signed(given[0]) != _FAMILIES[2] else []
@@ -286,20 +280,20 @@ class _Watching:
             case "mkdir" | "mkdirat" | "mknod" | "mknodat":
                 return [file("make", caller.path(*first, follow=False), there=False)]
             case "symlink" | "symlinkat":
-                target = (_signed(given[1]), given[2]) if at else (_AT_FDCWD, given[1])
+                target = (_signed(given[1]), given[2]) if at else (AT_FDCWD, given[1])
                 return [file("symlink", caller.path(*target, follow=False), there=False)]
             case "link" | "linkat":
-                second = (_signed(given[2]), given[3]) if at else (_AT_FDCWD, given[1])
+                second = (_signed(given[2]), given[3]) if at else (AT_FDCWD, given[1])
                 flags = given[4] if at else 0
                 old = caller.path(*first, follow=bool(flags & _AT_SYMLINK_FOLLOW))
-                nameless = not old and flags & _AT_EMPTY_PATH
+                nameless = not old and flags & AT_EMPTY_PATH
                 if nameless:  # what is open, perhaps without a name until now
                     old = caller.opened(first[0])
                 if not nameless and not caller.there(old) and not old.endswith(" (deleted)"):
                     return []
                 return [file("link", old, there=True), file("write", caller.path(*second, follow=False), there=False)]
             case "rename" | "renameat" | "renameat2":
-                second = (_signed(given[2]), given[3]) if at else (_AT_FDCWD, given[1])
+                second = (_signed(given[2]), given[3]) if at else (AT_FDCWD, given[1])
                 old, new = caller.path(*first, follow=False), caller.path(*second, follow=False)
                 if not old or not caller.there(old):
                     return []
@@ -384,13 +378,7 @@ def spawn(
         if (listener := listeners.get()) < 0:
             return
         watching = _Watching(Libc(), listener, watch, folders, kept, confinement, outer)
-        poll = select.poll()
-        poll.register(listener, select.POLLIN)
-        try:
-            while all(ready & select.POLLIN for _, ready in poll.poll()):
-                watching.serve()
-        finally:
-            os.close(listener)
+        confine.serve(listener, _numbers(), watching.answer)
 
     def confined() -> None:
         told = False

@@ -6,7 +6,6 @@ import csv
 import datetime
 import io
 import itertools
-import os
 import pathlib
 import subprocess
 import sys
@@ -284,29 +283,31 @@ def test_no_library_is_imported_for_a_look() -> None:
     assert ast.literal_eval(done.stdout) == []
 
 
-def test_a_family_of_another_package_is_found_and_asked_first(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "toys.py").write_text(
-        "from ipyagent.kernel.previews import PreviewHandler, Group\n"
-        "class Toy: pass\n"
-        "TOY = PreviewHandler('toys', Group.ARRAYS, lambda kind: kind.is_a(Toy),\n"
-        "             lambda value, kind: 'a toy', lambda value, look, width: 'a toy!')\n"
-    )
-    info = tmp_path / "toys-1.dist-info"
+def test_a_family_of_another_distribution_is_one_entry_point_and_is_asked_first(tmp_path: pathlib.Path) -> None:
+    """As CONTRIBUTING tells it: a tiny distribution, installed as files, in a process of its own."""
+    (tmp_path / "gauges.py").write_text(textwrap.dedent("""
+        from ipyagent.kernel.previews import PreviewHandler, Group, stored
+
+        class Gauge(list):
+            def __init__(self): self.level = 7
+            def __repr__(self): raise RuntimeError
+
+        GAUGE = PreviewHandler(
+            "gauges", Group.OBJECTS, lambda kind: kind.is_library("gauges", "Gauge"), lambda value, kind: "gauge",
+            lambda value, look, width: f"gauge at {stored(value, 'level')}",
+        )
+    """))
+    info = tmp_path / "gauges-1.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[ipyagent.previews]\ntoy = toys:TOY\nbroken = toys:NOTHING\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gauges\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[ipyagent.previews]\ngauge = gauges:GAUGE\nbroken = gauges:NOTHING\n")
     code = (
-        "import toys, warnings\n"
-        "warnings.simplefilter('always')\n"
-        "from ipyagent.kernel.variables import summarize\n"
-        "print(summarize({'t': toys.Toy(), 'n': 3}))\n"
+        f"import sys, warnings; sys.path.insert(0, {str(tmp_path)!r}); import gauges\n"
+        "warnings.simplefilter('always')\nfrom ipyagent.kernel.variables import summarize\n"
+        "print(summarize({'g': gauges.Gauge(), 'n': [gauges.Gauge()], 'x': 3}))"
     )
-    paths = os.pathsep.join([str(tmp_path), str(pathlib.Path(__file__).parents[2])])
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
-    assert done.stdout == "n  3\nt  a toy!\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "x  3\nn  list 1 of Gauge: [gauge at 7]\ng  gauge at 7\n"
     assert "preview 'broken'" in done.stderr
 
 

@@ -261,27 +261,6 @@ def test_a_raw_file_of_the_user_is_not_asked() -> None:
     assert Spy.calls == []
 
 
-def test_estimators_show_parameters_and_whether_they_are_fitted() -> None:
-    linear = pytest.importorskip("sklearn.linear_model")
-    model = linear.Ridge(alpha=0.5)
-    assert "Ridge(alpha=0.5) not fitted" in shown(model)
-    model.fit([[1.0], [2.0]], [1.0, 2.0])
-    text = shown(model)
-    assert "Ridge(alpha=0.5) fitted" in text
-    assert "coef_: ndarray f64 1" in text
-
-
-def test_figures_are_not_drawn() -> None:
-    figures = pytest.importorskip("matplotlib.figure")
-    figure = figures.Figure(figsize=(6, 4))
-    axes = figure.subplots()
-    axes.plot([1, 2])
-    axes.set_title("Growth")
-    assert "matplotlib Figure 6 x 4 in, 1 subplot: title 'Growth', 1 line" in shown(figure)
-    assert "title 'Growth'" in shown(axes)
-    assert "matplotlib Line2D" in shown(axes.lines[0])
-
-
 # ------------------------------------------------------------------ secrets
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import forks
 from kernels import ROOT
 from rooms import Room, one_line, room
 
@@ -16,6 +15,7 @@ from ipyagent.errors import UsageError
 from ipyagent.extension import CellOptions, parse
 from ipyagent.practice.replies import text
 from ipyagent.practice.server import PracticeServer
+from tests.kernel.forked import forks
 
 BODIES = {
     "braces": "{'foo': 'bar'} and {os.environ[KEY]} and {1+1} and {{x}}",

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 from bundled_solutions import CODE
-from forked import in_server
 from rooms import KEY, MODEL
 
 from ipyagent.__main__ import main
@@ -29,6 +28,7 @@ from ipyagent.journal.events import ToolReturned, UsageReported
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.practice.replies import Fault, Reply, fault, text, tool
 from ipyagent.practice.server import PracticeServer
+from tests.kernel.forked import in_server
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared/data/tables"

@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning import LocalProvisioner
 
 AHEAD = (
@@ -51,6 +52,21 @@ def forks(manager: Any) -> Any:
         given = {"kernel_id": manager.kernel_id, "kernel_spec": manager.kernel_spec}
         manager.provisioner = ForkedProvisioner(**given, parent=manager)
     return manager
+
+
+def executor(notebook: Any, folder: Path, **given: Any) -> Any:
+    """What runs a notebook in a folder, as `jupyter execute` does, in a forked kernel."""
+    from nbclient import NotebookClient
+
+    there = {"metadata": {"path": str(folder)}}
+    return NotebookClient(notebook, timeout=120, resources=there, kernel_manager_class=_ForkingManager, **given)
+
+
+class _ForkingManager(AsyncKernelManager):
+    async def _async_pre_start_kernel(self, **given: Any) -> Any:
+        if self.provisioner is None:  # that of a kernel that is restarted stays
+            forks(self)
+        return await super()._async_pre_start_kernel(**given)
 
 
 class _Process:

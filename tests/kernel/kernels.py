@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forked import forks
 from jupyter_client.manager import KernelManager
+
+from tests.kernel.forked import forks
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -18,11 +18,12 @@ from typing import Any
 
 import nbformat as formats
 
+from tests.kernel.forked import executor
+
 nbformat: Any = formats  # its functions are untyped
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 RESTART = "restart"
-SECONDS = 120
 
 
 def run(path: Path, folder: Path) -> Any:
@@ -43,10 +44,7 @@ def run(path: Path, folder: Path) -> Any:
 
 
 async def _run(notebook: Any, folder: Path) -> None:
-    from nbclient import NotebookClient
-
-    client: Any = NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(folder)}},
-                                 extra_arguments=["--log-level=ERROR"])  # fmt: skip
+    client = executor(notebook, folder, extra_arguments=["--log-level=ERROR"])
     async with client.async_setup_kernel():
         for index, cell in enumerate(notebook.cells):
             if RESTART in cell.metadata.get("tags", ()):

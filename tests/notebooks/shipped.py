@@ -1,8 +1,9 @@
-"""A shipped notebook, executed in a project of its own without key or network; what every one of them keeps to."""
+"""A shipped notebook, executed in a project of its own without key or network, and what every one of them keeps to."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,49 @@ import pytest
 from kernels import ROOT
 from test_quickstart import environ
 
+from ipyagent.journal.events import Event
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from tests.kernel.forked import executor
+
 nbformat: Any = formats  # its functions are untyped
+
+
+@dataclass(frozen=True)
+class Run:
+    """A notebook that was executed: its folder and home, and its sessions, oldest first: their folders and events."""
+
+    notebook: Any
+    folder: Path
+    home: Path
+    places: list[Path]
+    sessions: list[list[Event]]
+
+    @property
+    def memory(self) -> Path:
+        return self.folder / ".ipyagent" / "memory"
+
+    def outputs(self, cell: str) -> list[Any]:
+        (found,) = [one for one in self.notebook.cells if one.get("id") == cell]
+        return list(found.outputs)
+
+    def text(self, cell: str) -> str:
+        """All text of a cell's outputs."""
+        return "".join(
+            output.get("text") or f"{output.get('data', {}).get('text/plain', '')}\n" for output in self.outputs(cell)
+        )
+
+    def markdown(self, cell: str) -> list[str]:
+        """What a cell displays as Markdown."""
+        shown = [output.get("data", {}) for output in self.outputs(cell)]
+        return [data["text/markdown"] for data in shown if "text/markdown" in data]
+
+    def complaints(self) -> list[Any]:
+        """Outputs that are errors or stand on standard error (but for matplotlib's line in a new environment)."""
+        outputs = [output for cell in self.notebook.cells for output in cell.get("outputs", ())]
+        return [
+            output for output in outputs
+            if output.output_type == "error" or (output.get("name") == "stderr" and "font cache" not in output["text"])
+        ]  # fmt: skip
 
 
 def source(name: str) -> Any:
@@ -19,40 +62,21 @@ def source(name: str) -> Any:
     return nbformat.read(ROOT / "notebooks" / name, as_version=4)
 
 
-def execute(name: str, place: Path) -> tuple[Any, float]:
-    """The executed notebook, whose project is `place`/project, and the processor's seconds that its kernel took: how
-    busy the machine is says nothing of the notebook."""
-    from nbclient import NotebookClient
-
-    (place / "project").mkdir()
-    notebook = source(name)
+def execute(name: str, place: Path) -> Run:
+    """Run it in `place`/project."""
+    folder, notebook = place / "project", source(name)
+    folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        for variable, value in environ(place, IPYAGENT_PROJECT=str(place / "project")).items():
+        for variable, value in environ(place, IPYAGENT_PROJECT=str(folder)).items():
             patch.setenv(variable, value)
         for variable in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "IPYAGENT_MODEL", "IPYAGENT_MODE"):
             patch.delenv(variable, raising=False)
-        began = _of_children()
-        NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(place / "project")}}).execute()
-        seconds = _of_children() - began
+        executor(notebook, folder).execute()
     nbformat.validate(notebook)
-    return notebook, seconds
+    found = [(path.parent, list(read_events(path))) for path in (folder / ".ipyagent" / "sessions").glob(f"*/{TRANSCRIPT}")]
+    found.sort(key=lambda pair: pair[1][0].at)
+    return Run(notebook, folder, place / "home", [pair[0] for pair in found], [pair[1] for pair in found])
 
 
-def _of_children() -> float:
-    """The processor's seconds of all processes that have ended."""
-    took = os.times()
-    return took.children_user + took.children_system
-
-
-def text_of(notebook: Any, cell: str) -> str:
-    """All text of a cell's outputs."""
-    (found,) = [one for one in notebook.cells if one.get("id") == cell]
-    return "".join(
-        output.get("text") or f"{output.get('data', {}).get('text/plain', '')}\n" for output in found.outputs
-    )
-
-
-def complaints(notebook: Any) -> list[Any]:
-    """Outputs that are errors or stand on standard error."""
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    return [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
+def of(events: Iterable[Event], kind: type[Any]) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]

@@ -4,71 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import nbformat as formats
 import pytest
-from shipped import execute, text_of
+from shipped import Run, execute, of
 
 from ipyagent.frontmatter import read_headed
-from ipyagent.journal.events import Event, MemoryExtracted, MemorySaved, MemorySurfaced, SystemPromptFrozen, ToolCalled, UserMessage
-from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.journal.events import MemoryExtracted, MemorySaved, MemorySurfaced, SystemPromptFrozen, ToolCalled, UserMessage
 from ipyagent.parts.memory.store import MemoryStore
 
-nbformat: Any = formats  # its functions are untyped
 NOTEBOOK = "02_memory.ipynb"
-SECONDS = 60
-"""What it may take: three kernels are started in it."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """The executed notebook, its folder and home, and the sessions' events, oldest session first."""
-
-    notebook: Any
-    folder: Path
-    home: Path
-    sessions: list[list[Event]]
-    seconds: float
-
-    def text(self, cell: str) -> str:
-        """All text of a cell's outputs."""
-        return text_of(self.notebook, cell)
-
-    def markdown(self, cell: str) -> list[str]:
-        """What a cell displays as Markdown."""
-        (found,) = [one for one in self.notebook.cells if one.get("id") == cell]
-        return [output.data["text/markdown"] for output in found.outputs if "text/markdown" in output.get("data", {})]
-
-    @property
-    def memory(self) -> Path:
-        return self.folder / ".ipyagent" / "memory"
-
-
-def run_notebook(name: str, place: Path) -> Run:
-    """A shipped notebook, executed in a project of its own below `place`, without key or network."""
-    notebook, seconds = execute(name, place)
-    found = [list(read_events(path)) for path in (place / "project").rglob(TRANSCRIPT)]
-    return Run(notebook, place / "project", place / "home", sorted(found, key=lambda events: events[0].at), seconds)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return run_notebook(NOTEBOOK, tmp_path_factory.mktemp("memory"))
+    return execute(NOTEBOOK, tmp_path_factory.mktemp("memory"))
 
 
-def of(events: list[Event], kind: type[Any]) -> list[Any]:
-    return [event for event in events if isinstance(event, kind)]
-
-
-def test_it_runs_in_time_without_key_or_network(run: Run) -> None:
-    assert run.seconds < SECONDS
-    outputs = [output for cell in run.notebook.cells for output in cell.get("outputs", ())]
-    assert not any(output.output_type == "error" for output in outputs)
-    said = [output["text"] for output in outputs if output.get("name") == "stderr"]
-    assert [text for text in said if "font cache" not in text] == []  # matplotlib's, once in a new environment
+def test_it_runs_without_key_or_network(run: Run) -> None:
+    assert run.complaints() == []
 
 
 def test_what_is_asked_for_is_saved_at_once_with_its_source(run: Run) -> None:
@@ -148,8 +101,7 @@ def test_of_two_edits_of_one_version_the_second_is_refused(run: Run) -> None:
 
 
 def test_the_saved_browser_lists_every_memory(run: Run) -> None:
-    (cell,) = [one for one in run.notebook.cells if one.get("id") == "browser"]
-    (output,) = cell.outputs
+    (output,) = run.outputs("browser")
     for name in (*run.memory.glob("[!M]*.md"), *(run.home / "memory").glob("[!M]*.md")):
         assert name.name in output["data"]["text/plain"]
         assert name.name in output["data"]["text/html"]

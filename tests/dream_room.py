@@ -1,40 +1,33 @@
-"""A real agent in a project with memories, whose server answers the conversation and, apart from it, dreams."""
+"""A room with memories, whose server answers dreams apart from the conversation."""
 
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import pytest
-from rooms import KEY, MODEL
+from agent_room import AgentRoom, named, order_among
 
-from ipyagent import Agent, IPyAgent
-from ipyagent.journal.events import Event
+from ipyagent import Agent
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.metadata_index import RECORDED, Records
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.transaction import NAME
 from ipyagent.practice.model import answer as practice
-from ipyagent.practice.replies import Fault, Reply, calls, text
-from ipyagent.practice.server import PracticeServer
+from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.project import DREAM, Project
 
-Answer = Reply | Fault | Callable[[dict[str, Any]], Reply | Fault]
 LAST = 1_790_000_000_123_456_789
 """Nanoseconds: when the memories were tidied last."""
 
 
 def order_in(body: dict[str, Any]) -> str:
     """The order of a dream; "" when the request is none."""
-    first = body["messages"][0]["content"]
-    found = [block["text"] for block in first if block["type"] == "text"] if isinstance(first, list) else [first]
-    return next((words for words in found if words.startswith("<dream>")), "")
+    return order_among(body["messages"][:1], "<dream>")
 
 
 def memory(**given: Any) -> tuple[str, dict[str, Any]]:
@@ -46,29 +39,21 @@ def deleting(*names: str) -> Reply:
     return calls([memory(command="delete", path=f"/memories/project/{name}") for name in names])
 
 
-class DreamRoom:
-    """`dreams` are the replies to dreams, in order; then `dream` answers, by default the practice model."""
+class DreamRoom(AgentRoom):
+    SETTINGS: ClassVar = {
+        "max_retries": 0, "layer_notes": False, "recall": False, "extraction": False,
+        "dream_hours": 1.0, "dream_sessions": 1,  # every gate but trust is open
+    }  # fmt: skip
+    order = staticmethod(order_in)
+    dreams, dream = named("behind"), named("always")
 
-    def __init__(self, place: Path) -> None:
-        self.folder, self.home = place / "project", place / "home"
+    def __init__(self, place: Path, **given: Any) -> None:
+        super().__init__(place, **given)
         self.words = "ok"
         """What the model says to the user."""
-        self.folder.mkdir()
         self.project = Project(self.folder.resolve(), self.home.resolve())
         self.project.make()
         self.store = MemoryStore(self.project.folder.resolve() / "memory", "project")
-        self.dreams: list[Answer] = []
-        self.dream: Answer = practice
-        self.server = PracticeServer(self._answer).start()
-        self.agents: list[Agent] = []
-        self._mutex = threading.Lock()
-
-    def _answer(self, body: dict[str, Any]) -> Reply | Fault:
-        with self._mutex:
-            answer: Answer = text(self.words)
-            if order_in(body):
-                answer = self.dreams.pop(0) if self.dreams else self.dream
-        return answer(body) if callable(answer) else answer
 
     def save(self, name: str, words: str, kind: str = "project", *, day: str = "2026-11-20", **more: str) -> None:
         """A memory of that day; `more` are further fields of its header."""
@@ -93,48 +78,28 @@ class DreamRoom:
     def last(self) -> int:
         return (self.store.folder / NAME).stat().st_mtime_ns
 
-    def agent(self, **settings: Any) -> Agent:
-        """An agent for which every gate but trust is open."""
-        given = {
-            "base_url": self.server.url, "model": MODEL, "mode": "auto", "max_retries": 0, "layer_notes": False,
-            "recall": False, "extraction": False, "dream_hours": 1.0, "dream_sessions": 1, **settings,
-        }  # fmt: skip
-        self.agents.append(Agent(settings=IPyAgent(environ={}, **given), folder=self.folder))
-        return self.agents[-1]
-
-    def turn(self, agent: Agent, *, settle: bool = True) -> None:
-        assert agent.run_sync("hello there").status == "finished"
-        if settle:
-            assert agent.part(MemoryPart).dreaming.wait(60), "the dream did not end"
+    def settle(self, agent: Agent) -> None:
+        assert agent.part(MemoryPart).dreaming.wait(60), "the dream did not end"
 
     def content(self) -> dict[str, str]:
         return {path.name: path.read_text("utf-8") for path in sorted(self.store.folder.glob("*.md"))}
 
-    def events(self, kind: type[Any]) -> list[Any]:
-        """Of all dreams, from the disk."""
-        folders = sorted(self.project.sessions.glob(f"*{DREAM}"))
-        found: list[Event] = [event for folder in folders for event in read_events(folder / TRANSCRIPT)]
-        return [event for event in found if isinstance(event, kind)]
+    def turn(self, agent: Agent, *, settle: bool = True) -> None:  # type: ignore[override]
+        assert super().turn(agent, "hello there", text(self.words), settle=settle).status == "finished"
 
-    def asked(self) -> list[dict[str, Any]]:
+    def asked(self) -> list[Any]:  # type: ignore[override]
         """The bodies of requests that dreams made."""
-        return [one.body for one in self.server.messages if one.body is not None and order_in(one.body)]
+        return [one.body for one in super().asked(behind=True)]
 
-    def close(self) -> None:
-        for agent in self.agents:
-            agent.close()
-        self.server.stop()
+    def events(self, kind: type[Any]) -> list[Any]:
+        """Events of all dreams, from the disk."""
+        folders = sorted(self.project.sessions.glob(f"*{DREAM}"))
+        return [event for each in folders for event in read_events(each / TRANSCRIPT) if isinstance(event, kind)]
 
 
 @contextmanager
 def dream_room(place: Path) -> Iterator[DreamRoom]:
-    """A room in `place`, with a key and a home of its own; nothing it asked for was refused."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ANTHROPIC_API_KEY", KEY)
-        patch.setenv("IPYAGENT_HOME", str(place / "home"))
-        room = DreamRoom(place)
-        try:
-            yield room
-            assert [exchange.error for exchange in room.server.refused] == []
-        finally:
-            room.close()
+    """In which nothing may be refused."""
+    with DreamRoom.opened(place, always=practice) as room:
+        yield room
+        room.nothing_refused()

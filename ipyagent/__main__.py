@@ -162,9 +162,7 @@ def _dreamed(agent: Agent, chosen: argparse.Namespace) -> tuple[int, str]:
         model=chosen.model,
         scope=chosen.scope,
     )
-    made = agent.part(MemoryPart).dreaming.progress
-    status = made.status if made is not None else "completed"
-    return {"held": WAITS, "killed": FAILED}.get(status, DONE), line
+    return {"held": WAITS, "killed": FAILED}.get(agent.part(MemoryPart).dreaming.now().status, DONE), line
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ SETUP = """%load_ext ipyagent
 %config IPyAgent.model = "practice"
 """
 DREAM = """from ipyagent.parts.memory.browsing import browsing_of
-from ipyagent.parts.memory.dream_scheduler import DreamStatus
+from ipyagent.parts.memory.dream import DreamProgress
 from ipyagent.parts.memory.browser import MemoryBrowser
 
 
@@ -34,7 +34,7 @@ class Dreams:
 
     def now(self):
         turns = tuple(f"memory view note_{n:05}.md" for n in range(12))
-        return DreamStatus(status=self.status, phase="gather", turns=turns, files=("feedback_plots.md",), seconds=41)
+        return DreamProgress(status=self.status, phase="gather", turns=turns, files=("feedback_plots.md",), seconds=41)
 
     def stop(self):
         self.status = "killed"

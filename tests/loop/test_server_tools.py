@@ -237,7 +237,9 @@ def test_a_page_is_nobodys_order_and_never_the_users_memory(make_rig: Callable[.
     rig = make_rig(server_tools=FETCH)
     rig.server.script(web(server_call("web_fetch", url=POISONED), {"type": "text", "text": "It gives plot tips."}))
     rig.turn(f"Read {POISONED} and make my plots readable")
-    ground = ProvenanceIndex.of(rig.events())
+    ground = ProvenanceIndex()
+    for event in rig.events():
+        ground.apply(event)
     memory = "The user prefers neon green plots."
     found = ground.likely([memory])
     origin = ground.origin([memory], [quote.words for quote in found])

@@ -142,15 +142,15 @@ def memory_section(
     head += told
     if rules:
         head += f"\n\n{RULES}{''.join(map(_element, rules))}</memory-rules>"
-        indexes = {scope: _without(text, {rule.name for rule in rules if rule.scope == scope})
+        named = {(rule.scope, rule.name) for rule in rules}
+        indexes = {scope: "\n".join(line for line in text.split("\n") if (scope, named_in(line)) not in named)
                    for scope, text in indexes.items()}  # fmt: skip
     known = [scope for scope in ORDER if scope in indexes]
     scopes = [scope for scope in known if indexes[scope].strip()] or ([] if rules else known[-1:])
     room = tokens - estimate_text(head) - 30 * len(scopes)
     if room < 0:
-        if tokens < estimate_text(SHORT):
-            return "", _line(0, sum(_count(indexes[scope]) for scope in scopes), tokens)
-        return SHORT, _line(0, sum(_count(indexes[scope]) for scope in scopes), tokens)
+        short = SHORT if tokens >= estimate_text(SHORT) else ""
+        return short, _line(0, sum(_count(indexes[scope]) for scope in scopes), tokens)
     parts: list[str] = []
     shown = all_lines = 0
     for left, scope in zip(range(len(scopes), 0, -1), scopes, strict=True):
@@ -174,10 +174,6 @@ def _guided(text: str, tokens: int) -> tuple[str, str]:
         kept.append(f"[cut: {whole - len(kept)} more lines]")
         cut = f"memory_guidelines: {whole - len(kept) + 1} of {whole} lines left out; at most about {tokens:,} tokens"
     return "\n\n<memory-guidelines>\n" + "\n".join(kept) + "\n</memory-guidelines>", cut
-
-
-def _without(index: str, names: set[str]) -> str:
-    return "\n".join(line for line in index.split("\n") if named_in(line) not in names)
 
 
 def _fitted(text: str, scope: str, room: int) -> tuple[str, int]:
@@ -247,7 +243,7 @@ class MemoryPart(Part):
         """The same; memories are looked at before a session's first request, so that its prompt finds them known, and
         those that came into the project are named before any request."""
         if not session.view.system and TOOL in tools:
-            await asyncio.to_thread(self._look)
+            await asyncio.to_thread(lambda: [store.list() for store in self.memories.stores().values()])
         for line in await asyncio.to_thread(self.memories.arrivals):
             self._setup.notice(line)
         return tools
@@ -359,10 +355,6 @@ class MemoryPart(Part):
                     told.append(f"{scope} memory is left out: {problem}")
         return found, told
 
-    def _look(self) -> None:
-        for store in self.memories.stores().values():
-            store.list()
-
     # ------------------------------------------------------------------ turns
 
     @asynccontextmanager
@@ -397,7 +389,7 @@ class MemoryPart(Part):
         self.extracting.close()
 
     def closed(self) -> None:
-        self.recalling.close()
+        self.recalling.choosing.close()
 
     # ------------------------------------------------------------------ what tools and work may touch
 
@@ -421,14 +413,12 @@ class MemoryPart(Part):
         if not every and not project.elsewhere:
             return None
 
-        def folders() -> Iterable[Path]:
-            return (folder for folder in project.session_folders() if every or project.owns(folder))
-
-        def redact(text: str) -> str:
-            return redacted(text)[0] if settings.redact_secrets else text
-
-        cache = project.state / "cache" / CACHE
-        return PastSessions(folders, cache, session.journal.folder, redact)
+        return PastSessions(
+            lambda: (folder for folder in project.session_folders() if every or project.owns(folder)),
+            project.state / "cache" / CACHE,
+            session.journal.folder,
+            lambda text: redacted(text)[0] if settings.redact_secrets else text,
+        )
 
 
 def _has_tool(session: Session) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.frontmatter import Headed, read_headed, write_headed
+from ipyagent.frontmatter import Headed, read_headed
 from ipyagent.journal.events import Event, MemorySaved
 from ipyagent.parts.memory.dream_workspace import Merged
 from ipyagent.parts.memory.metadata_index import (
@@ -78,12 +78,13 @@ class _Work(NamedTuple):
     """A piece of work beside the loop: what is known already of what it needs to have checked (None where nothing can
     be), what it leaves for the loop to do when it has ended, and the stores that it may use, looked for once."""
 
-    settled: dict[Question, str | None] | None
-    later: list[Callable[[], object]]
-    stores: dict[tuple[MemoryAccess, str], MemoryStore]
+    settled: dict[Question, str | None] | None = None
+    later: list[Callable[[], object]] | None = None
+    stores: dict[tuple[MemoryAccess, str], MemoryStore] | None = None
 
 
-_WORK: ContextVar[_Work | None] = ContextVar("ipyagent_memory_work", default=None)
+_NONE = _Work()
+_WORK: ContextVar[_Work] = ContextVar("ipyagent_memory_work", default=_NONE)
 
 
 class Checked(NamedTuple):
@@ -186,11 +187,11 @@ class MemoryAccess:
                 settled[question] = await self.check(*question) if self.check is not None else None
 
     async def _aside(self, work: Callable[[], T], settled: dict[Question, str | None] | None) -> T:
-        stop, now = threading.Event(), _Work(settled, [], {})
+        stop, later = threading.Event(), list[Callable[[], object]]()
 
         def aside() -> T:
             STOP.set(stop)
-            _WORK.set(now)
+            _WORK.set(_Work(settled, later, {}))
             return work()
 
         waiting = asyncio.ensure_future(asyncio.to_thread(aside))
@@ -199,12 +200,11 @@ class MemoryAccess:
                 await asyncio.wait((waiting,))
             except asyncio.CancelledError:
                 stop.set()
-        for left in now.later:
+        for left in later:
             left()
         if stop.is_set():
             problem = waiting.exception()
-            unwritten = isinstance(problem, MemoryRefused) and problem.reason == STOPPED and not now.later
-            if unwritten:
+            if isinstance(problem, MemoryRefused) and problem.reason == STOPPED and not later:  # nothing was written
                 raise asyncio.CancelledError
             task = asyncio.current_task()
             if task is not None:  # delivered again once the result is journalled
@@ -215,21 +215,25 @@ class MemoryAccess:
     # ------------------------------------------------------------------ reading
 
     def find(self, raw: str, *, new: bool = False, kind: str = "") -> Address:
-        """The place that a path means, also without scope or ".md": what is there, else, for a file that is to be
-        made (`new`), the user's folder for a memory of type "user" and the project's for all others. Raises
-        MemoryRefused."""
+        """The place that a path means, also without scope or ".md": what is there, a folder before a file unless one is
+        to be written (`new`); else the user's folder for a memory of type "user" and the project's for all others.
+        Raises MemoryRefused."""
         scope, name = loose_path(raw)
         if not name:
             return Address(scope, name)
-        scopes = [scope] if scope else [each for each in SCOPES if self._usable(each)] or ["project"]
-        there = [Address(each, form) for each in scopes for form in self._forms(each, name, new=new)]
+        file = name if name.endswith(SUFFIX) else "" if name.endswith("/") else name + SUFFIX
+        folder = "" if name.endswith(SUFFIX) else f"{name.rstrip('/')}/"
+        there: list[Address] = []
+        for each in [scope] if scope else [each for each in SCOPES if self._usable(each)] or ["project"]:
+            forms = [folder] if folder and self.listed(each, folder) else []
+            if file and (new or not forms) and self.store(each).exists(file):
+                forms = [file]
+            there += (Address(each, form) for form in forms)
         if len(there) > 1:
             told = f"{raw!r} may be {' or '.join(place.path for place in there)}: give the whole path"
             raise MemoryRefused(told, reason="name")
-        if there:
-            return there[0]
         scope = scope or ("user" if new and kind == "user" else "project")
-        return address(f"{ROOT}/{scope}/{name}" if name.endswith((SUFFIX, "/")) else f"{ROOT}/{scope}/{name}{SUFFIX}")
+        return there[0] if there else address(f"{ROOT}/{scope}/{file or name}")
 
     def renamed(self, place: Address, raw: str) -> Address:
         """The place that a path means as the new one of `place`: in the same scope and of the same kind, unless it
@@ -247,25 +251,17 @@ class MemoryAccess:
             return False
         return True
 
-    def _forms(self, scope: str, name: str, *, new: bool) -> list[str]:
-        """The name in a scope that a name without ending stands for, if it is there: a folder, else a file; the other
-        way round for a file that is to be written."""
-        file = name if name.endswith(SUFFIX) else "" if name.endswith("/") else name + SUFFIX
-        folder = "" if name.endswith(SUFFIX) else f"{name.rstrip('/')}/"
-        there = [folder] if folder and self.listed(scope, folder) else []
-        if file and (new or not there) and self.store(scope).exists(file):
-            return [file]
-        return there
-
     def store(self, scope: str) -> MemoryStore:
         """The store of a scope. Raises MemoryRefused."""
         if self._given is not None and self.memories.settings.memory:
             if scope not in self._given:
                 raise MemoryRefused(f"{ROOT}/{scope} is not part of this work: use the other folder", reason="place")
             return self._given[scope]
-        known = work.stores if (work := _WORK.get()) is not None else {}
-        if (self, scope) not in known:
+        known = _WORK.get().stores
+        if known is None or (self, scope) not in known:
             found = self.memories.any_store(scope) if self.by == "user" else self.memories.store(scope)
+            if known is None:
+                return found
             known[self, scope] = found
         return known[self, scope]
 
@@ -373,11 +369,9 @@ class MemoryAccess:
         self._announce(to.scope)
         headed = read_headed(text.encode())
         named = {} if source == CLAIMED else renamed_header(headed, place.name, to.name)
-        fields = {**headed.fields, **named}
-        if source in ("said", CLAIMED):
-            text = Records(self.memories.project.user).sealed({**fields, "source": source}, headed.body)
-        elif fields != headed.fields:
-            text = write_headed(fields, headed.body)
+        if named or source in ("said", CLAIMED):
+            fields = {**headed.fields, **named, **({"source": source} if source else {})}
+            text = Records(self.memories.project.user).sealed(fields, headed.body)
         made = self.store(to.scope).write(new, text, expected=None, by=self.by)
         try:
             gone = store.delete(old, by=self.by, expected=digest, moved_to=to.path)
@@ -431,8 +425,8 @@ class MemoryAccess:
         if self._given is not None or self.store(scope).folder.is_dir():
             return
         if line := self.memories.first_line(scope):
-            if (work := _WORK.get()) is not None:
-                work.later.append(lambda: self._notice(line))
+            if (later := _WORK.get().later) is not None:
+                later.append(lambda: self._notice(line))
             else:
                 self._notice(line)
 
@@ -534,7 +528,7 @@ class MemoryAccess:
         grounds = dict.fromkeys((self._ground, self.heard, memories))
         found = [each.origin(told, words, beside=beside, asides=asides, typed=self.heard.words) for each in grounds]
         origin = min(found, key=lambda origin: worst(origin.source, "said") != "quoted")
-        settled = work.settled if (work := _WORK.get()) is not None else None
+        settled = _WORK.get().settled
         if not quotes or origin.is_sure or settled is None or not (told or asides):
             return origin
         read = [each.whole or each.words for each in quotes]  # a part of a sentence may say less, or the contrary
@@ -548,9 +542,7 @@ class MemoryAccess:
         self, source: str, sentence: str, evidence: Evidence, given: Sequence[str], head: Headed, again: str
     ) -> str:
         near = "" if given else self.heard.words.nearest(f"{word_of(head.fields.get('description'))}\n{head.body}")
-        settled = work.settled if (work := _WORK.get()) is not None else None
-        answers = tuple((settled or {}).values())
-        quoted = source == "quoted"
+        answers, quoted = tuple((_WORK.get().settled or {}).values()), source == "quoted"
         return unconfirmed(evidence, sentence, quoted, given=bool(given), near=near, answers=answers, again=again)
 
     def _source(self, scope: str, text: str) -> str:
@@ -584,10 +576,9 @@ class MemoryAccess:
     def _journal(self, written: WriteResult, *, old: str = "", remark: str = "") -> SavedMemory:
         change = "changed" if written.change == "merged" else written.change
         event = MemorySaved(path=written.memory.path, change=change, by=self.by, old=old, revision=written.revision)
-        if change == "unchanged":
-            return SavedMemory(event, written.memory, remark)
-        if (work := _WORK.get()) is not None:
-            work.later.append(lambda: self._record(event))
-            return SavedMemory(event, written.memory, remark)
-        made = self._record(event)
-        return SavedMemory(made if isinstance(made, MemorySaved) else event, written.memory, remark)
+        if change != "unchanged":
+            if (later := _WORK.get().later) is not None:
+                later.append(lambda: self._record(event))
+            elif isinstance(made := self._record(event), MemorySaved):
+                event = made
+        return SavedMemory(event, written.memory, remark)

@@ -10,15 +10,21 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
-from typing import Any, get_args
+from typing import Any, Protocol
 
 from ipyagent.errors import AgentError
 from ipyagent.escape import escape, line, plain
-from ipyagent.parts.memory.browsing import Browsing, Dreams, MemoryEdit, MemoryFilter, Order, age, provenance
+from ipyagent.frontmatter import read_headed
+from ipyagent.journal.events import MemorySaved
+from ipyagent.parts.memory.browsing import Browsing, age, diff, provenance
+from ipyagent.parts.memory.dream import DreamProgress
+from ipyagent.parts.memory.metadata_index import digest_of
+from ipyagent.parts.memory.safe_paths import address
 from ipyagent.parts.memory.store import Memory
 from ipyagent.ui import markdown, theme
-from ipyagent.ui.memory_chips import ago, short_name
+from ipyagent.ui.memory_chips import ago, name_of, short_name
 from ipyagent.ui.theme import script
 
 # ---- The memories as they stand in a saved notebook and in a terminal: no kernel, no script, bounded in size.
@@ -70,10 +76,6 @@ def static_browser(browsing: Browsing) -> dict[str, str]:
     }
 
 
-def _heading(found: list[Memory]) -> str:
-    return f"{len(found):,} memor{'y' if len(found) == 1 else 'ies'}"
-
-
 def _markdown(found: list[Memory], missing: list[str]) -> str:
     from ipyagent.ui.static import _words
 
@@ -82,7 +84,8 @@ def _markdown(found: list[Memory], missing: list[str]) -> str:
         about = line(memory.description, 160) + (f" (! {line(memory.problems[0], 120)})" if memory.problems else "")
         cells = (short_name(memory.path), memory.kind, memory.scope, ago(age(memory)), about)
         rows.append("| " + " | ".join(_words(cell) for cell in cells) + " |")
-    heading = [f"**{_heading(found)}**"] if found or not missing else []  # else nobody may look at them
+    count = f"{len(found):,} memor{'y' if len(found) == 1 else 'ies'}"
+    heading = [f"**{count}**"] if found or not missing else []  # else nobody may look at them
     parts = [*heading, "\n".join(rows)] if found else heading
     if len(found) > ROWS:
         parts.append(f"*{len(found) - ROWS:,} older ones are not listed*")
@@ -95,11 +98,9 @@ def _html(browsing: Browsing, found: list[Memory], missing: list[str]) -> str:
     table = f'<table style="{theme.TABLE}"><tr>{head}</tr>{rows}</table>' if found else ""
     more = f"<p><em>{len(found) - ROWS:,} older ones are not listed</em></p>" if len(found) > ROWS else ""
     why = "".join(f"<p><em>{escape(each)}</em></p>" for each in missing)
-    heading = f"<p><strong>{_heading(found)}</strong></p>" if found or not missing else ""
-    return (
-        '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
-        f"{heading}{table}{more}{why}</div>"
-    )
+    count = f"{len(found):,} memor{'y' if len(found) == 1 else 'ies'}"
+    heading = f"<p><strong>{count}</strong></p>" if found or not missing else ""
+    return f'<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">{heading}{table}{more}{why}</div>'
 
 
 def _entry(browsing: Browsing, memory: Memory, whole: bool) -> str:
@@ -109,8 +110,12 @@ def _entry(browsing: Browsing, memory: Memory, whole: bool) -> str:
     problems = "".join(f"<div><small>! {escape(line(each, 200))}</small></div>" for each in memory.problems[:5])
     told = provenance(memory)
     source = f"<p><small>{escape(line(told, 200))}</small></p>" if told else ""
-    first = name + problems
-    if whole and (text := _text(browsing, memory)):
+    first, body = name + problems, ""
+    with suppress(AgentError, OSError):  # it went, or cannot be read: the list tells its problem
+        body = _body(browsing.access().store(memory.scope).read(memory.name).text) if whole else ""
+    if body:
+        cut = f"\n\n… {len(body) - TEXT_CHARS:,} more characters" if len(body) > TEXT_CHARS else ""
+        text = markdown.render(body[:TEXT_CHARS] + cut, inline=True)
         first = f'<details><summary style="cursor:pointer">{name}</summary>{source}{text}</details>{problems}'
     cells = (first, escape(memory.kind or "-"), escape(memory.scope), ago(age(memory)))
     styles = ("overflow-wrap:anywhere", *[theme.NAME] * 3)
@@ -118,14 +123,8 @@ def _entry(browsing: Browsing, memory: Memory, whole: bool) -> str:
     return f"<tr>{''.join(shown)}</tr>"
 
 
-def _text(browsing: Browsing, memory: Memory) -> str:
-    """The rendered text; "" for one that went or cannot be read, whose problem the list tells."""
-    try:
-        body = browsing.body(memory)
-    except (AgentError, OSError):
-        return ""
-    cut = f"\n\n… {len(body) - TEXT_CHARS:,} more characters" if len(body) > TEXT_CHARS else ""
-    return markdown.render(body[:TEXT_CHARS] + cut, inline=True)
+def _body(text: str) -> str:
+    return read_headed(text.encode("utf-8", "surrogatepass")).body
 
 
 WINDOW = 200
@@ -133,6 +132,21 @@ WINDOW = 200
 HTML_BYTES = 450_000
 PLAIN_CHARS = 40_000
 QUERY_CHARS = 1_000
+OPEN_CHARS = 100_000
+"""Characters of a memory that are shown; a longer one cannot be edited here."""
+
+
+class Dreams(Protocol):
+    """The dream of a kernel, as it may be watched."""
+
+    def now(self) -> DreamProgress:
+        """How it stands."""
+
+    def stop(self) -> None:
+        """End it; the memory is as it was before."""
+
+    def watch(self, told: Callable[[], None]) -> Callable[[], None]:
+        """`told` is called on any thread when something has changed; returns what ends that."""
 
 
 def show(
@@ -178,7 +192,7 @@ class MemoryBrowser:
         self._widget: Any = None
         self._shell: Any = None
         self._unwatch: Callable[[], None] | None = None
-        self._done: list[MemoryEdit] = []
+        self._done: list[MemorySaved] = []
 
     def __repr__(self) -> str:
         return f"<MemoryBrowser, {len(self._done)} changes>"
@@ -228,27 +242,42 @@ class MemoryBrowser:
             return {"failed": line(str(problem), 500), "of": _word(content, "kind")}
 
     def _reply(self, content: dict[str, Any]) -> dict[str, Any] | None:
-        path, revision = _word(content, "path"), _word(content, "revision")
+        path, revision, access = _word(content, "path"), _word(content, "revision"), self._browsing.access()
         match content.get("kind"):
             case "rows":
                 return self._rows(content)
             case "open":
                 return {"opened": self._opened(path)}
             case "diff":
-                return {"diff": [[sign, plain(text)] for sign, text in self._browsing.compare(path, revision)]}
+                place = address(path)
+                store = access.store(place.scope)
+                before = store.version(place.name, revision).text
+                now = store.read(place.name).text if store.exists(place.name) else ""
+                return {"diff": [[sign, plain(text)] for sign, text in diff(before, now)]}
             case "restore":
-                return self._changed(self._browsing.restore(path, revision))
+                return self._changed(access.restore(address(path), revision).event)
             case "save":
-                return self._changed(self._browsing.save(path, _word(content, "text"), _word(content, "digest")))
+
+                def edit(before: str) -> str:
+                    if _digest(before) != content.get("digest"):
+                        raise AgentError(
+                            "the memory changed while you were editing it, so nothing was saved; open it again"
+                        )
+                    return _word(content, "text")
+
+                return self._changed(access.change(address(path), edit).event)
             case "forget":
-                return self._changed(self._browsing.forget(path))
+                return self._changed(access.delete(address(path)).event)
             case "undo":
                 number = content.get("number")
                 if not isinstance(number, int) or not 0 <= number < len(self._done):
                     return None
-                return self._changed(self._browsing.undo(self._done[number]))
+                return self._changed(access.undo(self._done[number]).event)
             case "recall":
-                return self._tried(_word(content, "query")[:QUERY_CHARS])
+                why, found = self._browsing.recall(_word(content, "query")[:QUERY_CHARS])
+                tried = [(each.recalled, each.picked) for each in found]
+                rows = [[one.path, short_name(one.path), one.score, line(one.why), picked] for one, picked in tried]
+                return {"tried": rows, "why": line(why, 300)}
             case "stop-dream" if self._dreams is not None:
                 self._dreams.stop()
                 return {"dream": self._dream()}
@@ -256,52 +285,65 @@ class MemoryBrowser:
                 return None
 
     def _rows(self, content: dict[str, Any]) -> dict[str, Any]:
-        asked = content.get("order")
-        orders: tuple[Order, ...] = get_args(Order)
-        wanted = MemoryFilter(
-            words=_word(content, "words")[:QUERY_CHARS],
-            scope=_word(content, "scope"),
-            kind=_word(content, "type"),
-            problems=bool(content.get("problems")),
-            order=next((order for order in orders if order == asked), "newest"),
+        """The memories of a scope and a type ("none": without one), or with a bad header, whose name, title or
+        description has all of the words; in the order "best" the ranking of recall finds them in the whole text."""
+        words, scope, kind = (_word(content, name) for name in ("words", "scope", "type"))
+        words = words[:QUERY_CHARS]
+        order, parts = content.get("order"), words.casefold().split()
+        best = bool(parts) and order == "best"
+
+        def fits(memory: Memory) -> bool:
+            text = f"{memory.name}\n{memory.title}\n{memory.description}".casefold()
+            return (
+                (not scope or memory.scope == scope)
+                and (not kind or memory.kind == ("" if kind == "none" else kind))
+                and bool(not content.get("problems") or memory.problems)
+                and (best or all(part in text for part in parts))
+            )
+
+        found = list(filter(fits, self._browsing.search(words) if best else self._browsing.everything()))
+        match order:
+            case "oldest":
+                found.reverse()
+            case "name":
+                found.sort(key=lambda memory: memory.name.casefold())
+            case "type":
+                found.sort(key=lambda memory: (memory.kind or "~", memory.name.casefold()))
+        begin, count = (
+            max(0, value) if isinstance(value := content.get(name), int) else 0 for name in ("from", "count")
         )
-        begin, count = (_number(content, name) for name in ("from", "count"))
-        found = self._browsing.listed(wanted)
         rows = [row(memory) for memory in found[begin : begin + min(count, WINDOW)]]
         return {"rows": rows, "from": begin, "total": len(found)}
 
     def _opened(self, path: str) -> dict[str, Any]:
-        opened = self._browsing.open(path)
-        memory = opened.memory
-        rendered = markdown.render(opened.body)
+        place, access = address(path), self._browsing.access()
+        memory = next((each for each in access.listed(place.scope) if each.name == place.name), None)
+        if memory is None:
+            raise AgentError(f"there is no memory {path}, it was deleted or renamed meanwhile: open the list again")
+        store = access.store(place.scope)
+        text = store.read(memory.name).text
+        body = _body(text)[:OPEN_CHARS]
+        rendered = markdown.render(body)
         if len(rendered.encode("utf-8", "replace")) > HTML_BYTES:
-            rendered = f"<pre>{escape(opened.body[:PLAIN_CHARS])}</pre>"
+            rendered = f"<pre>{escape(body[:PLAIN_CHARS])}</pre>"
         facts = [memory.scope, memory.kind or "no type", f"written {when(memory.modified)}", provenance(memory)]
         return {
             "path": memory.path, "title": line(memory.title, 200), "name": line(memory.name, 200),
             "facts": [line(fact, 200) for fact in facts if fact], "description": line(memory.description, 500),
             "problems": [line(problem, 300) for problem in memory.problems[:20]], "html": rendered,
-            "text": opened.text, "digest": opened.digest, "cut": opened.cut,
+            "text": text[:OPEN_CHARS], "digest": _digest(text), "cut": len(text) > OPEN_CHARS,
             "versions": [
                 [version.revision, when(version.time), line(version.by, 40), line(version.change, 40), version.size]
-                for version in opened.versions
+                for version in store.versions(memory.name)
             ],
         }  # fmt: skip
 
-    def _changed(self, done: MemoryEdit) -> dict[str, Any]:
+    def _changed(self, done: MemorySaved) -> dict[str, Any]:
         self._done.append(done)
-        return {
-            "changed": line(done.words, 300), "number": len(self._done) - 1, "path": done.event.path,
-            "gone": done.event.change == "deleted",
-        }  # fmt: skip
-
-    def _tried(self, query: str) -> dict[str, Any]:
-        why, found = self._browsing.recall(query)
-        rows = [
-            [one.recalled.path, short_name(one.recalled.path), one.recalled.score, line(one.recalled.why), one.picked]
-            for one in found
-        ]
-        return {"tried": rows, "why": line(why, 300)}
+        word = {"deleted": "forgotten", "restored": "restored", "renamed": "renamed"}.get(done.change, "saved")
+        words = line(f"{word}: {name_of(done.path)}", 300)
+        gone = done.change == "deleted"
+        return {"changed": words, "number": len(self._done) - 1, "path": done.path, "gone": gone}
 
     # ------------------------------------------------------------------ the dream
 
@@ -334,6 +376,5 @@ def _word(content: dict[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _number(content: dict[str, Any], name: str) -> int:
-    value = content.get(name)
-    return max(0, value) if isinstance(value, int) else 0
+def _digest(text: str) -> str:
+    return digest_of(text.encode("utf-8", "surrogatepass"))

@@ -19,7 +19,7 @@ from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.access import SavedMemory
 from ipyagent.parts.memory.browsing import MemoryUndo, browsing_of
 from ipyagent.parts.memory.dream import command, counted, done_line, saved_events
-from ipyagent.parts.memory.dream_workspace import Committed, DreamWorkspace, waiting_in
+from ipyagent.parts.memory.dream_workspace import DreamWorkspace, waiting_in
 from ipyagent.parts.memory.dream_workspace import undo as undo_last
 from ipyagent.parts.memory.extract import PURPOSE
 from ipyagent.parts.memory.metadata_index import KINDS, Memory
@@ -103,16 +103,11 @@ def _accepted(agent: RunningAgent, store: MemoryStore) -> str:
         made = staging.commit(waiting.session, waiting.changes)
         taken.succeed()
     staging.drop()
-    _journal(agent, made)
-    return done_line(made, store.scope)
-
-
-def _journal(agent: RunningAgent, committed: Committed) -> None:
-    if agent.session is None:
-        return
     with suppress(JournalError):  # the session was let go: what was done stands all the same
-        for event in saved_events(committed):
-            agent.session.record(event)
+        if agent.session is not None:
+            for event in saved_events(made):
+                agent.session.record(event)
+    return done_line(made, store.scope)
 
 
 # ---- What `%memory` changes: each answer says how it is undone. And which memory a name on its line means.
@@ -123,13 +118,6 @@ HOOK = 150
 _WORD = re.compile(r"[^\W_]+")
 
 
-class Line(NamedTuple):
-    """What a `%memory` line says: its options and the rest, literal."""
-
-    options: dict[str, str]
-    rest: str
-
-
 def parted(text: str) -> tuple[str, str]:
     """The first word and what follows it, as it was typed."""
     word = re.match(r"\s*(\S*)[ \t]?", text)
@@ -138,12 +126,15 @@ def parted(text: str) -> tuple[str, str]:
 
 
 class MemoryCommandRun:
-    """One command at work."""
+    """One command at work, with the options of its line and the rest of that, literal."""
 
-    def __init__(self, agent: RunningAgent, shell: Any, body: str | None) -> None:
+    def __init__(
+        self, agent: RunningAgent, options: dict[str, str], rest: str, body: str | None = None, shell: Any = None
+    ) -> None:
         self.agent = agent
-        self.shell = shell
+        self.options, self.rest = options, rest
         self.body = body
+        self.shell = shell
         self.memories = agent.part(MemoryPart).memories
         self.notices: list[str] = []
         """Lines that follow the answer."""
@@ -205,24 +196,28 @@ def undo_words(saved: SavedMemory) -> str:
     return f"%memory restore {name} {event.revision}" if event.revision else f"%memory forget {name}"
 
 
-def add(doing: MemoryCommandRun, line: Line) -> str:
+def add(doing: MemoryCommandRun) -> str:
     """Save a memory: --type user|feedback|project|reference, --scope project|user, --name NAME."""
-    text = line.rest.strip()
+    text = doing.rest.strip()
     if not text:
         raise UsageError("%memory add [--type T] TEXT: write what to remember")
     if found := find_secrets(text):  # before a name is made of it
         raise MemoryRefused(refusal(found), reason="content")
-    kind = line.options.get("--type", "project")
-    scope = line.options.get("--scope", "user" if kind == "user" else "project")
+    kind = doing.options.get("--type", "project")
+    scope = doing.options.get("--scope", "user" if kind == "user" else "project")
     given = read_headed(text.encode())
     first = next(row for row in given.body.strip().splitlines() or [text] if row.strip()).strip("#*- ")
     hook = first if len(first) <= HOOK else f"{first[: HOOK - 1].rsplit(' ', 1)[0]}…"
-    fields = {"name": _title(first), "description": hook, "type": kind, **given.fields}
+    title = " ".join(first.split()[:8]).rstrip(".,;:")
+    fields = {"name": title or first, "description": hook, "type": kind, **given.fields}
     written = write_headed(fields, given.body.strip() + "\n")
-    wish = line.options.get("--name", "")
+    wish = doing.options.get("--name", "")
+    words = _WORD.findall(folded(first))  # the name is made of the first that say something
+    telling = [word for word in words if word not in stop()] or words
+    slug = "_".join(telling[:NAME_WORDS])[:60] or "note"
     for number in range(1, 100):
         tail = f"_{number}" if number > 1 else ""
-        name = wish.removesuffix(".md") or f"{kind}_{_slug(first)}"
+        name = wish.removesuffix(".md") or f"{kind}_{slug}"
         try:
             saved = doing.access.create(Address(scope, f"{name}{tail}.md"), written)
         except MemoryRefused as problem:
@@ -232,27 +227,15 @@ def add(doing: MemoryCommandRun, line: Line) -> str:
                 raise
             continue
         return f"saved {saved.memory.scope}/{saved.memory.name} ({kind}); undo: {undo_words(saved)}"
-    raise UsageError(f"there are many memories called {kind}_{_slug(first)} already; give it a --name")
+    raise UsageError(f"there are many memories called {kind}_{slug} already; give it a --name")
 
 
-def _title(text: str) -> str:
-    words = text.split()
-    return " ".join(words[:8]).rstrip(".,;:") if words else text
-
-
-def _slug(text: str) -> str:
-    """A file's name made of the first words that say something."""
-    words = _WORD.findall(folded(text))
-    telling = [word for word in words if word not in stop()] or words
-    return "_".join(telling[:NAME_WORDS])[:60] or "note"
-
-
-def edit(doing: MemoryCommandRun, line: Line) -> str:
+def edit(doing: MemoryCommandRun) -> str:
     """Open a memory in a cell below, to change and run; with `%%memory edit NAME` the cell is its new text."""
-    name, rest = parted(line.rest)
+    name, rest = parted(doing.rest)
     place = doing.find(name)
     if doing.body is not None and doing.body.strip():
-        saved = doing.access.change(place, lambda before: _edited(place, line, before, doing.body or ""))
+        saved = doing.access.change(place, lambda before: _edited(place, doing.options, before, doing.body or ""))
         return _told("changed", saved)
     if rest:
         raise UsageError("%memory edit NAME puts its text into a cell; change it there and run the cell")
@@ -266,9 +249,9 @@ def edit(doing: MemoryCommandRun, line: Line) -> str:
     return f"change {place.name} in the cell below and run it"
 
 
-def _edited(place: Address, line: Line, before: str, after: str) -> str:
+def _edited(place: Address, options: dict[str, str], before: str, after: str) -> str:
     """The new text; nobody's work is lost when the memory is not what the cell was made from."""
-    if line.options.get("--from", _mark(before)) != _mark(before):
+    if options.get("--from", _mark(before)) != _mark(before):
         raise UsageError(
             f"{place.name} was changed since this cell was made: %memory edit {place.scope}/{place.name} gives its "
             "current text (without --from, this cell replaces it)"
@@ -282,14 +265,14 @@ def _mark(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:8]
 
 
-def forget(doing: MemoryCommandRun, line: Line) -> str:
+def forget(doing: MemoryCommandRun) -> str:
     """Delete a memory; its history stays."""
-    return _told("forgotten", doing.access.delete(doing.find(line.rest)))
+    return _told("forgotten", doing.access.delete(doing.find(doing.rest)))
 
 
-def rename(doing: MemoryCommandRun, line: Line) -> str:
+def rename(doing: MemoryCommandRun) -> str:
     """Give a memory another name."""
-    name, new = parted(line.rest)
+    name, new = parted(doing.rest)
     if not new:
         raise UsageError("a memory and its new name are needed: %memory rename NAME NEW")
     place = doing.find(name)
@@ -299,9 +282,9 @@ def rename(doing: MemoryCommandRun, line: Line) -> str:
     return _told("renamed", doing.access.rename(place, to))
 
 
-def restore(doing: MemoryCommandRun, line: Line) -> str:
+def restore(doing: MemoryCommandRun) -> str:
     """Restore an earlier version: NAME and a revision of %memory history; without one, the newest."""
-    name, revision = parted(line.rest)
+    name, revision = parted(doing.rest)
     place = doing.once(name)
     versions = doing.access.store(place.scope).versions(place.name)
     if not versions:
@@ -311,7 +294,7 @@ def restore(doing: MemoryCommandRun, line: Line) -> str:
     return _told("restored", doing.access.restore(place, revision or versions[0].revision))
 
 
-def undo(doing: MemoryCommandRun, line: Line) -> str:
+def undo(doing: MemoryCommandRun) -> str:
     """Undo the newest memory change of this session, whoever made it."""
     session = doing.agent.session
     events = list(session.journal.read()) if session is not None else []
@@ -355,13 +338,13 @@ def run_memory(agent: RunningAgent, line: str, body: str | None = None, *, shell
             raise UsageError(f"%%memory takes add or edit; %memory {word or 'COMMAND'} takes one line")
         if body.strip():
             rest = f"{rest}\n{body}" if rest else body
-    doing = MemoryCommandRun(agent, shell, body)
-    answer = command.run(doing, _options(word, command, rest))
+    doing = MemoryCommandRun(agent, *_options(word, command, rest), body, shell)
+    answer = command.run(doing)
     return "\n".join([answer, *doing.notices])
 
 
-def _options(word: str, command: MemoryCommand, text: str) -> Line:
-    """The options at the beginning; the first other word begins the text."""
+def _options(word: str, command: MemoryCommand, text: str) -> tuple[dict[str, str], str]:
+    """The options at the beginning, and the text, which the first other word begins."""
     found: dict[str, str] = {}
     rest = text
     while (match := re.match(r"\s*(--[a-z][\w-]*)(?:=(\S+))?(?=\s|$)", rest)) is not None:
@@ -378,23 +361,23 @@ def _options(word: str, command: MemoryCommand, text: str) -> Line:
             if not value or (command.options[name] != "TEXT" and value not in command.options[name].split("|")):
                 raise UsageError(f"{name} takes {command.options[name]}, not {value!r}")
         found[name] = value or "yes"
-    return Line(found, rest.lstrip(" \t") if "\n" in rest else rest.strip())
+    return found, rest.lstrip(" \t") if "\n" in rest else rest.strip()
 
 
 # ---------------------------------------------------------------------- looking
 
 
-def _list(doing: MemoryCommandRun, line: Line) -> str:
+def _list(doing: MemoryCommandRun) -> str:
     """List all memories: type, name, day, description."""
     return "\n".join(list_lines(doing.memories, doing.access))
 
 
-def _show(doing: MemoryCommandRun, line: Line) -> str:
+def _show(doing: MemoryCommandRun) -> str:
     """Show a memory, or MEMORY.md, the index."""
-    if line.rest == INDEX:
+    if doing.rest == INDEX:
         texts = [doing.access.read(Address(scope, INDEX)) for scope in SCOPES if not doing.memories.refusal(scope)]
         return "\n".join(text for text in texts if text) or "no index yet"
-    place = doing.find(line.rest)
+    place = doing.find(doing.rest)
     text = doing.access.read(place)
     if text is None:
         raise UsageError(f"there is no {place.path}; %memory lists what there is")
@@ -402,25 +385,25 @@ def _show(doing: MemoryCommandRun, line: Line) -> str:
     return "\n".join(show_lines(found, text))
 
 
-def _search(doing: MemoryCommandRun, line: Line) -> str:
+def _search(doing: MemoryCommandRun) -> str:
     """Search the memories by words, or with --sessions what was said in past sessions."""
-    if not line.rest:
+    if not doing.rest:
         raise UsageError("%memory search [--sessions] QUERY: say what to look for")
-    if "--sessions" in line.options:
-        return "\n".join(session_lines(doing.agent, line.rest))
-    return "\n".join(search_lines(doing.agent, line.rest))
+    if "--sessions" in doing.options:
+        return "\n".join(session_lines(doing.agent, doing.rest))
+    return "\n".join(search_lines(doing.agent, doing.rest))
 
 
-def _recall(doing: MemoryCommandRun, line: Line) -> str:
+def _recall(doing: MemoryCommandRun) -> str:
     """Show what would be recalled for a request, with scores and reasons."""
-    if not line.rest:
+    if not doing.rest:
         raise UsageError("%memory recall QUERY: write the request to try")
-    return "\n".join(recall_lines(doing.agent, line.rest))
+    return "\n".join(recall_lines(doing.agent, doing.rest))
 
 
-def _history(doing: MemoryCommandRun, line: Line) -> str:
+def _history(doing: MemoryCommandRun) -> str:
     """List the earlier versions of a memory, newest first; with a revision, show that version."""
-    name, revision = parted(line.rest)
+    name, revision = parted(doing.rest)
     place = doing.once(name)
     store = doing.access.store(place.scope)
     if revision:
@@ -428,17 +411,17 @@ def _history(doing: MemoryCommandRun, line: Line) -> str:
     return "\n".join(history_lines(place, store.versions(place.name)))
 
 
-def _doctor(doing: MemoryCommandRun, line: Line) -> str:
+def _doctor(doing: MemoryCommandRun) -> str:
     """Find and fix what is wrong with the index and the frontmatter; --dry-run only finds."""
-    return "\n".join(doctor_lines(doing.memories, mend="--dry-run" not in line.options and not doing.agent.busy))
+    return "\n".join(doctor_lines(doing.memories, mend="--dry-run" not in doing.options and not doing.agent.busy))
 
 
-def _stats(doing: MemoryCommandRun, line: Line) -> str:
+def _stats(doing: MemoryCommandRun) -> str:
     """Count the memories by type; show what recall and extraction did."""
     return "\n".join(stats_lines(doing.agent, doing.access))
 
 
-def _path(doing: MemoryCommandRun, line: Line) -> str:
+def _path(doing: MemoryCommandRun) -> str:
     """Show where the memories are."""
     return "\n".join(path_lines(doing.memories))
 
@@ -446,7 +429,7 @@ def _path(doing: MemoryCommandRun, line: Line) -> str:
 # ---------------------------------------------------------------------- work and switches
 
 
-def _extract(doing: MemoryCommandRun, line: Line) -> str:
+def _extract(doing: MemoryCommandRun) -> str:
     """Look for new memories in the conversation now."""
     agent = doing.agent
     agent.check_free()
@@ -478,14 +461,14 @@ def _extract(doing: MemoryCommandRun, line: Line) -> str:
     return f"saved: {', '.join(names)}{price}; undo: %memory undo, or %memory history NAME"
 
 
-def _dream(doing: MemoryCommandRun, line: Line) -> str:
+def _dream(doing: MemoryCommandRun) -> str:
     """Tidy the memories now; --dry-run shows what it would do, --accept does that, --undo undoes it."""
-    undo_it, accept = "--undo" in line.options, "--accept" in line.options
-    scope = line.options.get("--scope", "project")
-    return dream_now(doing.agent, undo=undo_it, dry_run="--dry-run" in line.options, accept=accept, scope=scope)
+    undo_it, accept = "--undo" in doing.options, "--accept" in doing.options
+    scope = doing.options.get("--scope", "project")
+    return dream_now(doing.agent, undo=undo_it, dry_run="--dry-run" in doing.options, accept=accept, scope=scope)
 
 
-def _off(doing: MemoryCommandRun, line: Line) -> str:
+def _off(doing: MemoryCommandRun) -> str:
     """Turn memory off in this kernel."""
     doing.agent.settings.memory = False
     return (
@@ -494,14 +477,14 @@ def _off(doing: MemoryCommandRun, line: Line) -> str:
     )
 
 
-def _on(doing: MemoryCommandRun, line: Line) -> str:
+def _on(doing: MemoryCommandRun) -> str:
     """Turn memory on in this kernel."""
     doing.agent.settings.memory = True
     refused = [why for scope in SCOPES if (why := doing.memories.refusal(scope))]
     return "\n".join(["memory is on", *refused])
 
 
-def _help(doing: MemoryCommandRun, line: Line) -> str:
+def _help(doing: MemoryCommandRun) -> str:
     """Show this list."""
     rows = {name: (f"%memory {name} {each.usage}".strip(), doc_of(each.run)) for name, each in COMMANDS.items()}
     look = [rows.pop(name) for name in ("list", "show", "search", "recall")]
@@ -513,7 +496,7 @@ def _help(doing: MemoryCommandRun, line: Line) -> str:
 class MemoryCommand(NamedTuple):
     """`options`: by name the values an option takes ("": none); `looks`: it changes nothing."""
 
-    run: Callable[[MemoryCommandRun, Line], str]
+    run: Callable[[MemoryCommandRun], str]
     usage: str = ""
     options: dict[str, str] = {}  # noqa: RUF012 - never changed
     looks: bool = False
@@ -550,7 +533,7 @@ NAMED = ("show", "edit", "forget", "rename", "history", "restore")
 def names(agent: RunningAgent) -> list[str]:
     """What a memory may be called on a line, for completion."""
     try:
-        every = MemoryCommandRun(agent, None, None).access.every()
+        every = MemoryCommandRun(agent, {}, "").access.every()
     except AgentError:
         return []
     return list(dict.fromkeys([*(each.name for each in every), *(f"{each.scope}/{each.name}" for each in every)]))

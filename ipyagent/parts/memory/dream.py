@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -35,7 +36,7 @@ from ipyagent.journal.events import (
     UsageReported,
     UserMessage,
 )
-from ipyagent.journal.journal import new_session_id
+from ipyagent.journal.journal import TRANSCRIPT, new_session_id
 from ipyagent.journal.protocols import Tool, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.kernel.dispatcher import MainThreadExecutor
@@ -75,39 +76,19 @@ EVERYWHERE = (
 )
 _WRITES = ("create", "str_replace", "insert", "delete", "rename")
 
-Phase = Literal["starting", "updating"]
-Step = Literal["orient", "gather", "consolidate", "prune"]
-Status = Literal["running", "completed", "held", "failed", "killed"]
-
-
-class DreamTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """One reply of the model in a dream: what it said, and what it called, as "memory view a.md"."""
-
-    text: str
-    calls: tuple[str, ...] = ()
-
-
 class DreamProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a dream has come. `phase` is "updating" from the first write on; `files` are the paths touched so
-    far, in the copy while it runs; `cost` in dollars (None: no price known); `message` one line at the end."""
+    """How far a dream has come (`status` "": there was none yet; `phase` "" once it has ended). `turns` are the last 30
+    replies of the model, what it said and called, each as a text; `files` the paths touched so far, in the copy while
+    it runs; `began` in Unix time; `cost` in dollars (None: no price known); `message` one line at the end."""
 
-    session: str = ""
-    scope: str = "project"
-    phase: Phase = "starting"
-    step: Step = "orient"
-    status: Status = "running"
-    turns: tuple[DreamTurn, ...] = ()
-    """The last 30."""
+    status: Literal["", "running", "completed", "held", "failed", "killed"] = ""
+    phase: Literal["", "orient", "gather", "consolidate", "prune"] = ""
+    turns: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     began: float = 0.0
     seconds: float = 0.0
     cost: float | None = 0.0
     message: str = ""
-
-    @property
-    def running(self) -> bool:
-        """Whether it can still be stopped."""
-        return self.status == "running"
 
 
 def advanced(progress: DreamProgress, event: Event) -> DreamProgress:
@@ -116,13 +97,12 @@ def advanced(progress: DreamProgress, event: Event) -> DreamProgress:
     match event:
         case AssistantMessage() if not event.partial:
             text = "\n".join(str(block["text"]) for block in event.blocks if block.get("type") == "text").strip()
-            calls = tuple(_call(block) for block in event.blocks if block.get("type") == "tool_use")
-            turns = (*progress.turns, DreamTurn(text=text, calls=calls))[-SHOWN_TURNS:]
-            made = change(progress, turns=turns)
+            calls = ", ".join(_call(block) for block in event.blocks if block.get("type") == "tool_use")
+            made = change(progress, turns=(*progress.turns, " · ".join(filter(None, (text, calls))))[-SHOWN_TURNS:])
         case ToolCalled() if event.name == "memory" and event.input.get("command") in _WRITES:
-            made = change(progress, phase="updating", step="consolidate")
-        case ToolCalled() if event.name != "memory" and progress.step == "orient":
-            made = change(progress, step="gather")
+            made = change(progress, phase="consolidate")
+        case ToolCalled() if event.name != "memory" and progress.phase == "orient":
+            made = change(progress, phase="gather")
         case MemorySaved():
             made = touched(progress, event.path)
         case UsageReported():
@@ -135,11 +115,11 @@ def advanced(progress: DreamProgress, event: Event) -> DreamProgress:
 
 def touched(progress: DreamProgress, path: str) -> DreamProgress:
     """The progress when a file was written."""
-    files = progress.files if path in progress.files else (*progress.files, path)
-    return msgspec.structs.replace(progress, phase="updating", files=files)
+    return msgspec.structs.replace(progress, files=tuple(dict.fromkeys((*progress.files, path))))
 
 
 def _call(block: dict[str, object]) -> str:
+    """What was called, as "memory view a.md"."""
     given = block.get("input")
     values = given.values() if isinstance(given, dict) else ()
     words = [" ".join(value.split())[:60] for value in values if isinstance(value, str)]
@@ -298,10 +278,8 @@ class Dream:
         self._staging: DreamWorkspace | None = None
         self._last = 0.0
         self._waits = False
-        self.progress = DreamProgress(scope=store.scope, began=time.time())
-        self.changes: tuple[DreamChange, ...] = ()
-        """What the dream made of the copy."""
-        self.committed: Committed | None = None
+        self._committed: Committed | None = None
+        self.progress = DreamProgress(status="running", phase="orient", began=time.time())
 
     def __repr__(self) -> str:
         return f"<Dream {self.progress.status} in {self._store!r}>"
@@ -368,28 +346,35 @@ class Dream:
         started = SessionStarted(session=new_session_id() + DREAM, version=__version__)
         session = Session.create(self._setup.project.sessions, started)
         try:
-            self._say(session=started.session)
             if not await self._work(session, main, model, name, staging):
                 return
-            self._say(step="prune")
-            self.changes = await whole(staging.changes)
-            why = held_because(len(staging.base), self.changes)
-            if self.changes and (dry_run or why):
-                await whole(partial(staging.wait, started.session, why, self.changes))
+            self._say(phase="prune")
+            changes = await whole(staging.changes)
+            why = held_because(len(staging.base), changes)
+            if changes and (dry_run or why):
+                await whole(partial(staging.wait, started.session, why, changes))
                 self._waits = True
-                line = waiting_line(self.changes, why, dry_run, self._store.scope)
+                line = waiting_line(changes, why, dry_run, self._store.scope)
                 self._say(status="completed" if dry_run else "held", message=line)
                 return
-            if self.changes:
-                self.committed = await commit(staging, started.session, self.changes, self._taken)
-                for event in saved_events(self.committed):
+            if changes:
+                with suppress(asyncio.CancelledError):  # once begun it comes to its end
+                    await whole(partial(self._commit, staging, started.session, changes, self._taken))
+                assert self._committed is not None
+                for event in saved_events(self._committed):
                     session.record(event)
-                self._say(files=tuple(dict.fromkeys(written.memory.path for written in self.committed.written)))
+                self._say(files=tuple(dict.fromkeys(written.memory.path for written in self._committed.written)))
             elif not dry_run:
                 await whole(self._taken.succeed)
-            self._say(status="completed", message=done_line(self.committed, self._store.scope))
+            self._say(status="completed", message=done_line(self._committed, self._store.scope))
         finally:
             session.close()
+
+    def _commit(
+        self, staging: DreamWorkspace, session: str, changes: tuple[DreamChange, ...], taken: HeldLock
+    ) -> None:
+        self._committed = staging.commit(session, changes)
+        taken.succeed()
 
     async def _work(
         self, session: Session, main: MainThreadExecutor, model: AnthropicModel, name: str, staging: DreamWorkspace
@@ -500,11 +485,7 @@ class Dream:
             copy.list(),
             scope=copy.scope,
             findings=[finding.text for finding in copy.index.doctor()],
-            sessions=[
-                folder.name
-                for folder in (project.session_folders() if copy.scope == "project" else ())
-                if _modified(folder) > self._last
-            ],
+            sessions=list(written_since(project.session_folders(), self._last) if copy.scope == "project" else ()),
             last=self._last,
             now=time.time(),
         )
@@ -520,6 +501,8 @@ class Dream:
             self._tell(after)
 
     def _say(self, **changes: object) -> None:
+        if "status" in changes:
+            changes["phase"] = ""
         seconds = round(time.time() - self.progress.began, 3)
         self.progress = msgspec.structs.replace(self.progress, seconds=seconds, **changes)
         self._tell(self.progress)
@@ -540,26 +523,8 @@ def _heard(session: Session) -> Iterator[Event]:
     return (event for event in session.journal.read() if not isinstance(event, UserMessage))
 
 
-async def commit(staging: DreamWorkspace, session: str, changes: tuple[DreamChange, ...], taken: HeldLock) -> Committed:
-    """Bring a dream's work into the memories, and note that it is done. Once begun it comes to its end."""
-
-    def work() -> Committed:
-        done = staging.commit(session, changes)
-        taken.succeed()
-        return done
-
-    try:
-        return await whole(work)
-    except asyncio.CancelledError as late:  # it was done all the same
-        done = late.args[0] if late.args else None
-        if not isinstance(done, Committed):
-            raise
-        return done
-
-
 async def whole(call: Callable[[], T]) -> T:
-    """`call()` on another thread, always to its end; a cancellation that came meanwhile is raised then, with
-    the value in its `args`."""
+    """`call()` on another thread, always to its end; a cancellation that came meanwhile is raised then."""
     task = asyncio.ensure_future(asyncio.to_thread(call))
     cancelled = False
     while not task.done():
@@ -569,15 +534,17 @@ async def whole(call: Callable[[], T]) -> T:
             cancelled = True
     value = task.result()
     if cancelled:
-        raise asyncio.CancelledError(value)
+        raise asyncio.CancelledError
     return value
 
 
-def _modified(folder: Path) -> float:
-    try:
-        return (folder / "transcript.jsonl").stat().st_mtime
-    except OSError:
-        return 0.0
+def written_since(folders: Iterable[Path], since: float) -> Iterator[str]:
+    """The names of those sessions, newest first, that were written since a Unix time."""
+    for folder in folders:
+        with suppress(OSError):
+            if (folder / TRANSCRIPT).stat().st_mtime <= since:
+                return
+            yield folder.name
 
 
 async def _nothing(workspace: Workspace) -> list[tuple[str, str]]:

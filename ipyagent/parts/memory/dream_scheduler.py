@@ -23,13 +23,14 @@ from ipyagent.loop.session import Session
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.client_pool import PRACTICE
 from ipyagent.model.prices import at_most
-from ipyagent.parts.memory.dream import Checked, Dream, DreamProgress, Gates
+from ipyagent.parts.memory.dream import Checked, Dream, DreamProgress, Gates, written_since
 from ipyagent.parts.memory.dream_workspace import waiting_in
 from ipyagent.parts.memory.safe_paths import SCOPES
 from ipyagent.parts.memory.selector import record_if_open
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.parts.memory.transaction import DreamLock
+from ipyagent.parts.memory.transcripts import ASIDE
 
 if TYPE_CHECKING:
     from ipyagent.assembly.session_setup import SessionSetup
@@ -43,17 +44,6 @@ WAITING_DAYS = 7
 """So long a dream that waits for a yes keeps others from beginning."""
 
 
-class DreamStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a dream stands. `phase` "orient", "gather", "consolidate", "prune" or "" ; `status` "running",
-    "completed", "failed", "killed", "held" or "" (there was none yet); `turns` the newest in words; `files`
-    touched; `seconds` since it began."""
-
-    status: str = ""
-    phase: str = ""
-    turns: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    seconds: float = 0.0
-    message: str = ""
 
 
 class DreamScheduler:
@@ -75,7 +65,7 @@ class DreamScheduler:
         self._notice = notice
         self._gates = Gates()
         self._known: dict[str, tuple[object, DreamLock]] = {}
-        self._progress: DreamProgress | None = None
+        self._progress = DreamProgress()
         self._task: asyncio.Task[None] | None = None  # the one that dreams, of a turn's end or of a command
         self._ended = threading.Event()
         self._ended.set()
@@ -84,30 +74,15 @@ class DreamScheduler:
         self._registered = False
 
     def __repr__(self) -> str:
-        return f"<DreamScheduler, {self._progress.status if self._progress is not None else 'none yet'}>"
+        return f"<DreamScheduler, {self._progress.status or 'none yet'}>"
 
     # ------------------------------------------------------------------ watching
 
-    @property
-    def progress(self) -> DreamProgress | None:
-        """How the newest dream stands; None before the first."""
-        return self._progress
-
-    def now(self) -> DreamStatus:
-        """The same, for those who draw it."""
+    def now(self) -> DreamProgress:
+        """How the newest dream stands."""
         found = self._progress
-        if found is None:
-            return DreamStatus()
-        turns = tuple(" · ".join(filter(None, (turn.text, ", ".join(turn.calls)))) for turn in found.turns)
-        seconds = time.time() - found.began if found.running else found.seconds
-        return DreamStatus(
-            status=found.status,
-            phase=found.step if found.running else "",
-            turns=turns,
-            files=found.files,
-            seconds=seconds,
-            message=found.message,
-        )
+        running = found.status == "running"
+        return msgspec.structs.replace(found, seconds=time.time() - found.began) if running else found
 
     def watch(self, told: Callable[[], None]) -> Callable[[], None]:
         """`told` is called when the progress changes, on any thread; returns what ends that."""
@@ -173,11 +148,20 @@ class DreamScheduler:
         if not settings.dreaming:
             return "dreaming is off (the setting `dreaming`)"
         lock, hours = DreamLock(store.folder, store.lock), settings.dream_hours
-        return (
-            self._gates.early(lock, hours=hours)
-            or self._gates.closed(lock, hours=hours, sessions=settings.dream_sessions, touched=self._touched)
-            or self._nothing_to_do(store)
+
+        def touched(since: float) -> int:
+            names = written_since(self._setup.project.session_folders(), since)
+            return sum(not name.endswith(ASIDE) for name in names)
+
+        why = self._gates.early(lock, hours=hours) or self._gates.closed(
+            lock, hours=hours, sessions=settings.dream_sessions, touched=touched
         )
+        if why:
+            return why
+        waiting = waiting_in(store)
+        if waiting is not None and time.time() - waiting.at < WAITING_DAYS * 86_400:
+            return "a dream is waiting for your approval (%memory dream --accept)"
+        return "" if store.list() else "there are no memories"
 
     async def run(
         self,
@@ -228,8 +212,10 @@ class DreamScheduler:
     # ------------------------------------------------------------------ behind a turn
 
     async def _due(self, store: MemoryStore, main: MainThreadExecutor, model: AnthropicModel, name: str) -> None:
+        most = self._setup.settings.max_cost_per_day
         try:
-            if not await asyncio.to_thread(self.closed, store.scope) and self._affordable():
+            due = not await asyncio.to_thread(self.closed, store.scope)
+            if due and (not most or self._setup.spending.today() < most):
                 made = await self._job(store).run(main, model, name)
                 self._failures = self._failures + 1 if made.status == "failed" else 0
                 if made.status != "killed" and (made.files or made.status != "completed"):
@@ -256,24 +242,3 @@ class DreamScheduler:
         if self._session is not None:
             record_if_open(self._session, ended)
 
-    def _affordable(self) -> bool:
-        most = self._setup.settings.max_cost_per_day
-        return not most or self._setup.spending.today() < most
-
-    def _touched(self, since: float) -> int:
-        """Sessions written since a Unix time."""
-        count = 0
-        for folder in self._setup.project.session_folders():
-            try:
-                if (folder / "transcript.jsonl").stat().st_mtime <= since:
-                    break  # they come newest first
-            except OSError:
-                continue
-            count += not folder.name.endswith("-aside")
-        return count
-
-    def _nothing_to_do(self, store: MemoryStore) -> str:
-        waiting = waiting_in(store)
-        if waiting is not None and time.time() - waiting.at < WAITING_DAYS * 86_400:
-            return "a dream is waiting for your approval (%memory dream --accept)"
-        return "" if store.list() else "there are no memories"

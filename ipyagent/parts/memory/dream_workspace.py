@@ -99,8 +99,7 @@ def undo(store: MemoryStore) -> tuple[Record, tuple[str, ...]]:
         if not snapshot.is_dir():
             raise UsageError(f"the snapshot from before that dream is gone ({record.snapshot}); see %memory history")
         files = SandboxedDir(store.folder)
-        old = {name: digest_of(SandboxedDir(snapshot).read(name) or b"") for name, _ in SandboxedDir(snapshot).walk()}
-        now = all_digests(store)
+        old, now = all_digests(snapshot), all_digests(store.folder)
         newer = [name for name, digest in now.items() if digest not in (old.get(name), record.after.get(name))]
         since: dict[str, bytes | None] = {name: files.read(name) for name in newer}
         since |= {name: None for name in record.after if name in old and name not in now}
@@ -113,26 +112,21 @@ def undo(store: MemoryStore) -> tuple[Record, tuple[str, ...]]:
                 store.delete(name, by=BY)
         if since:
             store.index.mend(by=BY)
-        made = Record(
-            session=record.session,
-            at=time.time(),
-            snapshot=before.name,
-            after=all_digests(store),
-            changes=record.changes,
-            undone=not record.undone,
-        )
+        after, undone = all_digests(store.folder), not record.undone
+        made = msgspec.structs.replace(record, at=time.time(), snapshot=before.name, after=after, undone=undone)
         _keep(store, RECORD, made)
     return record, tuple(since)
 
 
 def digests(store: MemoryStore) -> dict[str, str]:
     """The digest of each memory, the index apart."""
-    return {name: digest for name, digest in all_digests(store).items() if name.endswith(SUFFIX) and name != INDEX}
+    every = all_digests(store.folder).items()
+    return {name: digest for name, digest in every if name.endswith(SUFFIX) and name != INDEX}
 
 
-def all_digests(store: MemoryStore) -> dict[str, str]:
+def all_digests(folder: Path) -> dict[str, str]:
     """The digest of every file that is not hidden."""
-    files = SandboxedDir(store.folder)
+    files = SandboxedDir(folder)
     return {name: digest_of(files.read(name) or b"") for name, _ in files.walk()}
 
 
@@ -168,7 +162,7 @@ class DreamWorkspace:
         self.name = name
         self.base = base
         """Digest of each memory, the index apart, as it was copied."""
-        self.copy = MemoryStore(_folder(store, name), store.scope, versions=1, vouch=store.vouch)
+        self.copy = MemoryStore(store.folder / DREAMS / name, store.scope, versions=1, vouch=store.vouch)
 
     def __repr__(self) -> str:
         return f"<DreamWorkspace {self.name} of {self.store!r}>"
@@ -178,17 +172,18 @@ class DreamWorkspace:
         """Copy the directory as it is at this moment; copies that killed dreams left are removed first."""
         name, files = secrets.token_hex(6), SandboxedDir(store.folder)
         with store.lock():
-            _sweep(store, files)
-            base: dict[str, str] = {}
-            for file, content in copied(files, f"{DREAMS}/{name}"):
-                if file.endswith(SUFFIX) and file != INDEX:
-                    base[file] = digest_of(content)
+            waiting = waiting_in(store)
+            for left in files.names(DREAMS):
+                if _COPY.fullmatch(left) and (waiting is None or left != waiting.copy):
+                    files.remove_tree(f"{DREAMS}/{left}")
+            every = {file: digest_of(content) for file, content in copied(files, f"{DREAMS}/{name}")}
+        base = {file: digest for file, digest in every.items() if file.endswith(SUFFIX) and file != INDEX}
         return cls(store, name, base)
 
     @classmethod
     def of(cls, store: MemoryStore, waiting: PendingDream) -> DreamWorkspace:
         """The copy of a dream that waits for a yes. Raises UsageError when it is gone."""
-        if not _COPY.fullmatch(waiting.copy) or not _folder(store, waiting.copy).is_dir():
+        if not _COPY.fullmatch(waiting.copy) or not (store.folder / DREAMS / waiting.copy).is_dir():
             raise UsageError("that dream's result no longer exists; %memory dream starts another")
         return cls(store, waiting.copy, waiting.base)
 
@@ -226,9 +221,10 @@ class DreamWorkspace:
         written: list[WriteResult] = []
         kept: list[str] = []
         with store.lock():
-            there = all_digests(store)
-            planned = {name: digest for name, digest in there.items() if name not in {change.old for change in changes}}
-            planned |= {change.name: change.after for change in changes}
+            planned = {
+                **all_digests(store.folder), **{change.old: "" for change in changes},
+                **{change.name: change.after for change in changes},
+            }  # fmt: skip
             planned = {name: digest for name, digest in planned.items() if digest}
             record = Record(session=session, at=time.time(), snapshot=store.snapshot().name, after=planned)
             _keep(store, RECORD, record)  # before the first change: a killed commit is undone too
@@ -244,10 +240,9 @@ class DreamWorkspace:
                         raise
                     kept.append(change.old or change.name)
             store.index.mend(by=BY)
-            files = SandboxedDir(store.folder)
             if waiting_in(store) is not None:  # it was made of what is no more
-                files.remove(WAITING)
-            record = msgspec.structs.replace(record, after=all_digests(store), changes=tuple(done))
+                SandboxedDir(store.folder).remove(WAITING)
+            record = msgspec.structs.replace(record, after=all_digests(store.folder), changes=tuple(done))
             _keep(store, RECORD, record)
         return Committed(written=tuple(written), done=tuple(done), kept=tuple(kept))
 
@@ -289,18 +284,6 @@ def _unchanged(store: MemoryStore, name: str, digest: str) -> None:
         raise MemoryRefused(f"{name} has changed meanwhile: start another with %memory dream", reason="changed")
 
 
-def _sweep(store: MemoryStore, files: SandboxedDir) -> None:
-    """Remove the copies that nobody works on or waits for any more."""
-    waiting = waiting_in(store)
-    for name in files.names(DREAMS):
-        if _COPY.fullmatch(name) and (waiting is None or name != waiting.copy):
-            files.remove_tree(f"{DREAMS}/{name}")
-
-
-def _folder(store: MemoryStore, name: str) -> Path:
-    return store.folder / DREAMS / name
-
-
 TRUST = ("quoted", "claimed", "inferred", "said")
 Weigh: TypeAlias = Callable[[Sequence[str], Sequence[Quote], Sequence[str]], ProvenanceLabel]
 
@@ -322,9 +305,6 @@ class Merged:
         self._own = [sentence for source, told in self._texts if source == "said" for sentence in told]
         self._known = {bare(sentence) for sentence in self._own}
         self.transcripts = transcripts
-
-    def __repr__(self) -> str:
-        return f"<Merged of {len(self._texts)}>"
 
     def origin(
         self, new: Sequence[str], asides: Sequence[str], was: Sequence[str], quotes: Sequence[Quote], weigh: Weigh

@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any
 
 import msgspec
 
@@ -23,7 +23,6 @@ from ipyagent.journal.events import (
     AssistantMessage,
     Block,
     Event,
-    ForkEnded,
     KernelStarted,
     LayerDecision,
     LayerFailed,
@@ -36,7 +35,7 @@ from ipyagent.journal.events import (
     UserMessage,
 )
 from ipyagent.journal.journal import TRANSCRIPT
-from ipyagent.journal.protocols import Permission, PermissionQuestion, Surface, Tool, ToolOutput, Workspace
+from ipyagent.journal.protocols import Permission, Surface, Tool, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.hooks import hooks
@@ -44,6 +43,7 @@ from ipyagent.loop.session import Session
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.ranking import filled
 from ipyagent.parts.memory.store import Memory
+from ipyagent.parts.memory.transcripts import SEARCH
 from ipyagent.ui.memory_chips import saved_line
 
 PURPOSE = "extraction"
@@ -75,9 +75,6 @@ _CUES = re.compile(
     r"|覚えて|今後|いつも|必ず|二度と|기억해|앞으로|항상|절대|запомни|всегда|никогда|впредь|отныне|предпочитаю",
     re.I,
 )
-
-Next = Literal["run", "wait"]
-
 
 def words_in(text: str) -> int:
     """How many words a text has; a Chinese, Japanese or Korean character is one."""
@@ -169,72 +166,25 @@ class ExtractionProgress:
 
     def due(
         self, every: int, upto: int, *, owed: bool = False, words: int = 0, cues: Sequence[str] = ()
-    ) -> Next:
-        """What is to be done at the end of the turn that event `upto` ended: `run`, or `wait` for more: `every`
-        turns, and `words` new words of the user (0: none) or a cue that the agent did not act upon itself. `owed`:
-        it does not wait."""
+    ) -> bool:
+        """Whether to look at the end of the turn that event `upto` ended, or else to wait for more: `every` turns, and
+        `words` new words of the user (0: none) or a cue that the agent did not act upon itself. `owed`: it does not
+        wait."""
         turns = sum(turn <= upto for turn in self._ended)
         if not turns or self.failures >= MOST_FAILURES:
-            return "wait"
+            return False
         if owed or self.left_over:
-            return "run"
-        said = [(at, text) for at, text in self._said if at <= upto]
+            return True
         if turns < every:
-            return "wait"
+            return False
+        said = [(at, text) for at, text in self._said if at <= upto]
         if not words or sum(words_in(text) for _, text in said) >= words:
-            return "run"
-        starts = [at for at, _ in said]
-        for number, (at, text) in enumerate(said):
-            end = starts[number + 1] if number + 1 < len(starts) else upto + 1
-            acted = any(at < saved < end for saved, _ in self._saved)
-            if not acted and has_cue(text, cues):
-                return "run"
-        return "wait"
-
-
-class Figures(msgspec.Struct, kw_only=True):
-    """What extraction has cost and brought: model calls (`turns`), tokens, dollars (None once a price was
-    not known), seconds, memories written. `shared` runs went out with the notes and are paid for there."""
-
-    runs: int = 0
-    shared: int = 0
-    skipped: int = 0
-    failed: int = 0
-    turns: int = 0
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    cost: float | None = 0.0
-    seconds: float = 0.0
-    files: int = 0
-
-
-def figures(events: Iterable[Event]) -> Figures:
-    """The figures of extraction in these events."""
-    made = Figures()
-    for event in events:
-        match event:
-            case ForkEnded() if event.also == PURPOSE:
-                made.shared += 1
-            case ForkEnded() if event.purpose == PURPOSE:
-                usage = event.usage
-                made.runs += 1
-                made.failed += event.status in ("failed", "refused", "stopped")
-                made.turns += event.requests
-                made.input += usage.input
-                made.output += usage.output
-                made.cache_read += usage.cache_read
-                made.cache_write += usage.cache_write
-                made.cost = None if made.cost is None or event.cost is None else made.cost + event.cost
-                made.seconds += event.seconds
-            case MemoryExtracted():
-                made.skipped += bool(event.why)
-            case MemorySaved() if event.by == PURPOSE:
-                made.files += 1
-            case _:
-                pass
-    return made
+            return True
+        ends = [*(at for at, _ in said[1:]), upto + 1]
+        return any(
+            has_cue(text, cues) and not any(at < saved < end for saved, _ in self._saved)
+            for (at, text), end in zip(said, ends, strict=True)
+        )
 
 
 def new_messages(placed: Sequence[tuple[str, Block, int]], upto: int, most: int) -> int:
@@ -384,14 +334,6 @@ READERS = ("read_file", "grep", "glob")
 MAY = f"only `{MEMORY}`, and {', '.join(READERS)} as far as they only read where no question is needed"
 
 
-@runtime_checkable
-class LateSurface(Protocol):
-    """A surface that can still show what came of its turn once it is closed."""
-
-    def later(self, event: Event) -> None:
-        """Add an event to what stays; on the agent thread."""
-
-
 class ExtractionToolPolicy:
     """What the fork of one extraction may do, and what it saved; the events up to `upto` are looked through. What it
     reads itself is no word of the user's."""
@@ -404,8 +346,7 @@ class ExtractionToolPolicy:
         notice: Callable[[str], None],
         upto: int,
     ) -> None:
-        self._session, self._notice = session, notice
-        self._surface: object = surface
+        self._session, self._notice, self._surface = session, notice, surface
         access = workspace.memory
         if not isinstance(access, MemoryAccess):
             raise MemoryRefused("there is no memory here: %memory on turns it on", reason="off")
@@ -464,25 +405,25 @@ class ExtractionToolPolicy:
 
     def enough(self) -> bool:
         """Whether the last round of calls wrote something and left nothing to mend."""
-        done = len(self.saved) > self._written and not self._failed
-        self._written, self._failed, self._read = len(self.saved), False, False
-        return done
+        written = len(self.saved) > self._written
+        return self._round_ended(left=self._failed) and written
 
     def idle(self) -> bool:
         """Whether the last round of calls, of a fork that has other work too, left nothing to read or to mend."""
-        done = not (self._failed or self._read)
+        return self._round_ended(left=self._failed or self._read)
+
+    def _round_ended(self, *, left: bool) -> bool:
         self._written, self._failed, self._read = len(self.saved), False, False
-        return done
+        return not left
 
     def _record(self, event: MemorySaved) -> MemorySaved:
         """Journal a memory that was saved, and tell the user where the user looks."""
         shown = self._session.surface is not None  # the next turn's cell tells of it
         made = self._session.record(event)
         self.saved.append(made.path)
-        if not shown and isinstance(self._surface, LateSurface):
-            self._surface.later(made)
-        elif not shown:
-            self._notice(saved_line(made))
+        if not shown:  # some surfaces can still show what came of their turn once they are closed
+            later: Callable[[Event], None] | None = getattr(self._surface, "later", None)
+            self._notice(saved_line(made)) if later is None else later(made)
         return made
 
 
@@ -492,38 +433,26 @@ class ExtractionToolPolicy:
 
 ONLY_READ = "This call may not run in a dream: it would write or needs a permission. Only `memory` writes here."
 NOT_WHOLE = "Transcripts of sessions are not read whole; ask past_sessions for what you want to know."
-PAST = "past_sessions"
-_WHOLE = ("read_file",)
 
 
 def dream_tools(installed: Mapping[str, Tool], *, here: bool) -> dict[str, Tool]:
     """The tools of a dream by name, in a fixed order. Of memories for all projects nothing of the one at hand (`here`)
     is looked at: it shows nothing of the others."""
-    names = (MEMORY, PAST, *READERS) if here else (MEMORY,)
+    names = (MEMORY, SEARCH, *READERS) if here else (MEMORY,)
     found: dict[str, Any] = {name: installed[name] for name in sorted(names) if name in installed}
     return {name: DreamReader(each) if name in READERS else each for name, each in found.items()}
 
 
 class DreamReader:
-    """A tool as a dream may use it."""
+    """A tool as a dream may use it: no permission is asked for, what needs one does not run."""
 
     def __init__(self, inner: Tool) -> None:
         self._inner = inner
-        self.name = inner.name
-        self.description = inner.description
-        self.input_schema = inner.input_schema
-        self.parallel = inner.parallel
-        self.recreatable = inner.recreatable
-        self.store_chars = getattr(inner, "store_chars", None)
 
-    def __repr__(self) -> str:
-        return f"<DreamReader {self.name}>"
-
-    def validate(self, input: dict[str, Any]) -> dict[str, Any]:
-        return self._inner.validate(input)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     def permission(self, input: dict[str, Any], workspace: Workspace) -> Permission:
-        """None is asked for: what needs one does not run."""
         return "none"
 
     def writes(self, input: dict[str, Any], workspace: Workspace) -> bool:
@@ -532,17 +461,11 @@ class DreamReader:
     def destructive(self, input: dict[str, Any], workspace: Workspace) -> str:
         return ""
 
-    def pattern(self, input: dict[str, Any], workspace: Workspace) -> str:
-        return self._inner.pattern(input, workspace)
-
-    def question(self, input: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
-        return self._inner.question(input, workspace)
-
     def run(self, input: dict[str, Any], workspace: Workspace) -> Awaitable[ToolOutput]:
         """Raises ToolFailure for everything but reading."""
         inner = self._inner
         if inner.writes(input, workspace) or inner.permission(input, workspace) != "none":
             raise ToolFailure(ONLY_READ)
-        if self.name in _WHOLE and any(TRANSCRIPT in value for value in input.values() if isinstance(value, str)):
+        if inner.name == "read_file" and any(TRANSCRIPT in str(value) for value in input.values()):
             raise ToolFailure(NOT_WHOLE)
         return inner.run(input, workspace)

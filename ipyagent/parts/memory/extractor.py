@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ipyagent.assembly.settings import at_exit, small_model_of
 from ipyagent.errors import AgentError, JournalError, ModelError, NoSuchPath, UnknownModel
@@ -33,6 +33,7 @@ from ipyagent.loop.fork import ForkReader, Wire, replaced, run_fork
 from ipyagent.loop.session import Session
 from ipyagent.model.client_pool import Connections
 from ipyagent.model.prices import CACHE_READ, rates_of
+from ipyagent.parts import Beside
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.extract import (
     MEMORY,
@@ -107,7 +108,12 @@ class MemoryExtractor:
         """A turn of the main agent has ended, on the agent thread; `after` follows once the notes are written."""
         if not self._enabled(session):
             return
-        run = self._run_of(session)
+        run = self._runs.get(session.journal.folder)
+        if run is None or run.session is not session:
+            run = self._runs[session.journal.folder] = _Run(session)
+            if not self._registered:
+                self._registered = True
+                at_exit(self, MemoryExtractor.close_at_exit)
         run.owed = run.owed or run.background.busy
         run.take(EndedTurn.of(session), workspace, surface)
         session.before_compaction(lambda: self._compacting(run))
@@ -124,15 +130,54 @@ class MemoryExtractor:
             self._sought = True
             self._seeking.ask(lambda: self._seek(run))
 
-    async def beside(self, session: Session) -> _Beside | None:
-        """What goes out with the notes, should they be due as well; None when no extraction is."""
+    async def beside(self, session: Session) -> Beside | None:
+        """What makes of an order for notes, should they be due as well, one for both, with what is to be done with how
+        that ended; None when no extraction is due."""
         run = self._runs.get(session.journal.folder)
         if run is None or not self._enabled(session) or run.background.busy or not self._is_due(run, run.ended.upto):
             return None
         if session.folded(ExtractionProgress).unwatched or not run.ended.holds_all(session):
             return None
         policy = run.policy(self._notice, run.ended)
-        return _Beside(self, run, policy, await asyncio.to_thread(policy.listed))
+        known = await asyncio.to_thread(policy.listed)
+
+        def joined(notes: ForkOrder) -> tuple[ForkOrder, Callable[[Forked], None]]:
+            ended = run.ended
+            if notes.purpose != "notes" or run.background.busy or not session.folded(ExtractionProgress).pending:
+                return notes, lambda forked: None
+            placed = session.view.placed()
+            messages = new_messages(placed, session.folded(ExtractionProgress).upto, len(placed))
+            mine = self._order(session, policy, known, ended.upto, messages)
+            run.shared = True
+
+            def permit(name: str, given: dict[str, object]) -> str:
+                why = notes.permit(name, given) if notes.permit is not None else "no calls"
+                return why and policy.permit(name, given)
+
+            async def answer(name: str, given: dict[str, object]) -> object:
+                if notes.permit is not None and notes.answer is not None and not notes.permit(name, given):
+                    return notes.answer(name, given)
+                return await policy.answer(name, given)
+
+            def done(forked: Forked) -> None:
+                run.shared = False
+                if forked.status in ("finished", "limit"):
+                    files = tuple(dict.fromkeys(policy.saved))
+                    session.record(MemoryExtracted(upto=ended.upto, files=files))
+
+            both = replaced(
+                notes,
+                directive=f"{BOTH}\n{notes.directive}\n{mine.directive}",
+                max_turns=max(notes.max_turns, mine.max_turns),
+                max_tokens=notes.max_tokens + mine.max_tokens,
+                permit=permit,
+                answer=answer,
+                enough=lambda: policy.idle() and (notes.enough is None or notes.enough()),
+                also=PURPOSE,
+            )
+            return both, done
+
+        return joined
 
     def wait(self, session: Session, timeout: float) -> bool:
         """Wait until nothing is extracted from a session; whether it is so. Not for the agent thread."""
@@ -278,27 +323,18 @@ class MemoryExtractor:
         may_write = session.permissions.mode != "read_only"  # of the turn that ends; a later one has its turns too
         return self._on(session) and may_write
 
-    def _run_of(self, session: Session) -> _Run:
-        folder = session.journal.folder
-        run = self._runs.get(folder)
-        if run is None or run.session is not session:
-            run = self._runs[folder] = _Run(session)
-            if not self._registered:
-                self._registered = True
-                at_exit(self, MemoryExtractor.close_at_exit)
-        return run
-
     def _is_due(self, run: _Run, upto: int, *, owed: bool = False) -> bool:
         settings, progress = self._setup.settings, run.session.folded(ExtractionProgress)
         words, cues = settings.extract_words, settings.extract_cues
-        return progress.due(settings.extract_every, upto, owed=owed or run.owed, words=words, cues=cues) == "run"
+        return progress.due(settings.extract_every, upto, owed=owed or run.owed, words=words, cues=cues)
 
     async def _due(self, run: _Run, ended: EndedTurn, *, last: bool = False, patient: bool = True) -> None:
         """What is due at the end of a turn; the next one may be under way. `last`: it does not wait for more."""
-        session = run.session
+        session, most = run.session, self._setup.settings.max_cost_per_day
         if not self._is_due(run, ended.upto, owed=last):
             return
-        if not self._affordable(session, due=last or run.owed):
+        spent = bool(most) and self._setup.spending.today() >= most
+        if spent or (session.dear and not (last or run.owed)):  # for what may wait, background work keeps to its share
             run.owed = run.owed or last
             return
         run.owed = False
@@ -312,22 +348,12 @@ class MemoryExtractor:
         except Exception as problem:  # noqa: BLE001 - a bug in the background is told and ends nothing
             self._failed(session, f"{type(problem).__name__}: {problem}")
 
-    def _affordable(self, session: Session, *, due: bool) -> bool:
-        """Whether the purse leaves room; for what may still wait (not `due`), whether background work stays within
-        its share as well."""
-        settings = self._setup.settings
-        most = settings.max_cost_per_day
-        if most and self._setup.spending.today() >= most:
-            return False
-        return due or not session.dear
-
     def _failed(self, session: Session, why: str) -> None:
         """Nothing was saved of these turns yet; the next extraction has them too."""
         count = session.folded(ExtractionProgress).failures + 1
-        stopped = count >= MOST_FAILURES
-        off = f"; extraction is off in this session after {count} failures, %memory extract tries again"
-        end = off if stopped else ""
-        line = f"new memories were not saved: {' '.join(why.split())[:400]}{end}"
+        line = f"new memories were not saved: {' '.join(why.split())[:400]}"
+        if stopped := count >= MOST_FAILURES:
+            line += f"; extraction is off in this session after {count} failures, %memory extract tries again"
         session.record(LayerFailed(layer=PURPOSE, why=line, stopped=stopped))
 
     async def _extract(
@@ -339,10 +365,12 @@ class MemoryExtractor:
         while not whole:
             told, before = await asyncio.to_thread(self._told, run, ended.upto), len(policy.saved)
             if patient and told.text and self._reads_conversation(run, ended, told, small):
-                await self._from_conversation(session, policy, ended, known)
+                messages = new_messages(ended.placed, session.folded(ExtractionProgress).upto, len(ended.placed))
+                await self._fork(session, self._order(session, policy, known, ended.upto, messages), wire=ended.wire)
             elif told.text:  # else the user took all of it out again
                 try:
-                    await self._from_transcript(session, policy, told, known, small, patient=patient)
+                    reader = await self._reader(session, told, small, patient=patient)
+                    await self._fork(session, self._order(session, policy, known, told.upto), reader=reader)
                     self._failures.pop(small, None)
                 except ModelError as problem:
                     if isinstance(problem, UnknownModel) and not isinstance(problem, NoSuchPath):
@@ -369,7 +397,7 @@ class MemoryExtractor:
             tokens=settings.extract_tokens,
         )
 
-    def order(
+    def _order(
         self, session: Session, policy: ExtractionToolPolicy, known: list[Memory], upto: int, messages: int = 0
     ) -> ForkOrder:
         """What the fork of an extraction is told and may do; `messages` it may draw on, 0: a transcript."""
@@ -385,40 +413,25 @@ class MemoryExtractor:
             enough=policy.enough,
         )
 
-    async def _from_conversation(
-        self, session: Session, policy: ExtractionToolPolicy, ended: EndedTurn, known: list[Memory]
-    ) -> None:
-        """One fork of the view as it was at the end of the turn. Raises AgentError."""
-        messages = new_messages(ended.placed, session.folded(ExtractionProgress).upto, len(ended.placed))
-        order = self.order(session, policy, known, ended.upto, messages)
-        _checked(await run_fork(session, order, paid=self._pay, wire=ended.wire))
+    async def _fork(self, session: Session, order: ForkOrder, **how: Any) -> None:
+        """Raises AgentError, also for a fork that came to nothing."""
+        forked = await run_fork(session, order, paid=lambda _, most: self._spent(most), **how)
+        if forked.status in ("failed", "refused"):
+            raise ModelError(forked.message or forked.status, kind=forked.status)
 
-    async def _from_transcript(
-        self,
-        session: Session,
-        policy: ExtractionToolPolicy,
-        told: ExtractionTranscript,
-        known: list[Memory],
-        small: str,
-        *,
-        patient: bool,
-    ) -> None:
-        """The small model reads, or the session's own where there is none. Raises AgentError."""
+    async def _reader(
+        self, session: Session, told: ExtractionTranscript, small: str, *, patient: bool
+    ) -> ForkReader:
+        """The small model, or the session's own where there is none. Raises AgentError."""
         name = small or session.info.model
-        model = await client_of(name, session.model, self._setup.settings, self._connections)
-        reader = ForkReader(
-            model=model,
+        return ForkReader(
+            model=await client_of(name, session.model, self._setup.settings, self._connections),
             name=name,
             window=0 if small else session.info.window,  # a short text fits any
-            tools=[_bare(tool) for tool in session.view.tools if tool["name"] == MEMORY],
+            tools=_memory_tool(session),
             text=told.text,
             patient=patient,
         )
-        order = self.order(session, policy, known, told.upto)
-        _checked(await run_fork(session, order, paid=self._pay, reader=reader))
-
-    def _pay(self, cost: float | None, most: float) -> None:
-        self._spent(most)
 
     # ------------------------------------------------------------------ what it reads
 
@@ -446,8 +459,7 @@ class MemoryExtractor:
         if new_messages(ended.placed, progress.upto, len(ended.placed)) > settings.extract_messages:
             return False
         order = estimate_text(directive([], turns=settings.extract_turns, now=0.0))
-        memory = [_bare(tool) for tool in session.view.tools if tool["name"] == MEMORY]
-        text = estimate_text(told.text) + order + estimate_blocks(memory)
+        text = estimate_text(told.text) + order + estimate_blocks(_memory_tool(session))
         limits, prefix = session.limits, session.view.count().tokens
         idle = time.time() - session.history.said_at
         warm = limits.prompt_cache and idle < CACHE_SECONDS[limits.cache_ttl]
@@ -458,56 +470,6 @@ class MemoryExtractor:
         again = mine.read if warm else mine.write if limits.prompt_cache else mine.input
         here = prefix * again + order * mine.write + USUAL_REPLY * mine.output
         return here < text * theirs.input + USUAL_REPLY * theirs.output
-
-
-class _Beside:
-    """An extraction that goes out with the notes; see `Engine`."""
-
-    def __init__(
-        self, extracting: MemoryExtractor, run: _Run, policy: ExtractionToolPolicy, known: list[Memory]
-    ) -> None:
-        self._extracting, self._run, self._policy, self._known = extracting, run, policy, known
-
-    def __call__(self, order: ForkOrder) -> tuple[ForkOrder, Callable[[Forked], None]]:
-        """An order for notes becomes one for both; what is to be done with how it ended."""
-        session, ended = self._run.session, self._run.ended
-        notes, policy = order, self._policy
-        if order.purpose != "notes" or self._run.background.busy or not session.folded(ExtractionProgress).pending:
-            return order, lambda forked: None
-        placed = session.view.placed()
-        messages = new_messages(placed, session.folded(ExtractionProgress).upto, len(placed))
-        mine = self._extracting.order(session, policy, self._known, ended.upto, messages)
-        self._run.shared = True
-
-        def permit(name: str, given: dict[str, object]) -> str:
-            why = notes.permit(name, given) if notes.permit is not None else "no calls"
-            return why and policy.permit(name, given)
-
-        async def answer(name: str, given: dict[str, object]) -> object:
-            if notes.permit is not None and notes.answer is not None and not notes.permit(name, given):
-                return notes.answer(name, given)
-            return await policy.answer(name, given)
-
-        def enough() -> bool:
-            return policy.idle() and (notes.enough is None or notes.enough())
-
-        def done(forked: Forked) -> None:
-            self._run.shared = False
-            if forked.status in ("finished", "limit"):
-                files = tuple(dict.fromkeys(policy.saved))
-                session.record(MemoryExtracted(upto=ended.upto, files=files))
-
-        both = replaced(
-            order,
-            directive=f"{BOTH}\n{order.directive}\n{mine.directive}",
-            max_turns=max(order.max_turns, mine.max_turns),
-            max_tokens=order.max_tokens + mine.max_tokens,
-            permit=permit,
-            answer=answer,
-            enough=enough,
-            also=PURPOSE,
-        )
-        return both, done
 
 
 class EndedTurn(NamedTuple):
@@ -570,14 +532,9 @@ class _Run:
                 self.loop.call_soon_threadsafe(timer.cancel)
 
 
-def _checked(forked: Forked) -> None:
-    """Raises ModelError for a fork that came to nothing."""
-    if forked.status in ("failed", "refused"):
-        raise ModelError(forked.message or forked.status, kind=forked.status)
-
-
-def _bare(tool: Block) -> Block:
-    return {key: value for key, value in tool.items() if key != "cache_control"}
+def _memory_tool(session: Session) -> list[Block]:
+    tools = (tool for tool in session.view.tools if tool["name"] == MEMORY)
+    return [{key: value for key, value in tool.items() if key != "cache_control"} for tool in tools]
 
 
 def _unlooked(folders: Iterable[Path], mine: set[Path]) -> list[Path]:

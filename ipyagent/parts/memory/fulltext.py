@@ -16,6 +16,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import cache
 from importlib.util import find_spec
 from itertools import chain, count
 from pathlib import Path
@@ -140,7 +141,9 @@ class FullText:
         for memory in new:
             found = known.get(memory.name)
             if found is None:
-                found = _read(self.folder, memory)
+                text, body = self._text(memory)
+                asks = bool(_ASKS.search(body[-_ASKS_CHARS:]))
+                found = _indexed(_leading(memory, body), words(text), asks=asks)
                 self._unsaved[memory.name] = memory
             number = next(self._next)
             self._numbers[memory.name] = number
@@ -207,7 +210,7 @@ class FullText:
                         db.execute("INSERT OR REPLACE INTO facts VALUES ('vectors', ?)", (kind,))
             missing = [number for number in self.memories if number not in found]
             if missing:
-                texts = [text_of(self.folder, self.memories[number]) for number in missing]
+                texts = [self._text(self.memories[number])[0] for number in missing]
                 new = dict(zip(missing, made(texts), strict=True))
                 found |= new
                 rows = [(vector, self.memories[number].name) for number, vector in new.items()]
@@ -217,7 +220,15 @@ class FullText:
                         db.executemany("UPDATE files SET vector = ? WHERE name = ?", rows)
             return found
 
-    # ------------------------------------------------------------------ the file
+    # ------------------------------------------------------------------ the files
+
+    def _text(self, memory: Memory) -> tuple[str, str]:
+        """What is indexed of a memory, its title, description and body, and the body; of the first MOST_BYTES of its
+        file, nothing of one that has gone."""
+        body = ""
+        with contextlib.suppress(OSError), (self.folder / memory.name).open("rb") as file:
+            body = body_of(file.read(MOST_BYTES).decode("utf-8", "replace"))
+        return "\n".join(part for part in (memory.title, memory.description, body) if part), body
 
     def _cached(self, new: Sequence[Memory], absent: list[str]) -> dict[str, Indexed]:
         """What the cache knows of these memories as they are now; names that it alone knows go to `absent`."""
@@ -297,13 +308,6 @@ def _indexed(lead: Sequence[str], body: Iterable[str], *, asks: bool) -> Indexed
     return Indexed(tuple(every), len(lead), asks)
 
 
-def _read(folder: Path, memory: Memory) -> Indexed:
-    """The words of a memory's file as it is now."""
-    body = body_of(read_start(folder, memory))
-    lead = _leading(memory, body)
-    return _indexed(lead, words(_joined(memory, body)), asks=bool(_ASKS.search(body[-_ASKS_CHARS:])))
-
-
 @contextlib.contextmanager
 def _writing(db: sqlite3.Connection) -> Iterator[None]:
     db.execute("BEGIN IMMEDIATE")
@@ -314,24 +318,6 @@ def _writing(db: sqlite3.Connection) -> Iterator[None]:
             db.execute("ROLLBACK")
         raise
     db.execute("COMMIT")
-
-
-def text_of(folder: Path, memory: Memory) -> str:
-    """What is indexed of a memory: title, description and body."""
-    return _joined(memory, body_of(read_start(folder, memory)))
-
-
-def _joined(memory: Memory, body: str) -> str:
-    return "\n".join(part for part in (memory.title, memory.description, body) if part)
-
-
-def read_start(folder: Path, memory: Memory) -> str:
-    """The first MOST_BYTES of a memory's file; "" when it has gone."""
-    try:
-        with (folder / memory.name).open("rb") as file:
-            return file.read(MOST_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def body_of(text: str) -> str:
@@ -451,19 +437,15 @@ def available() -> bool:
 def load() -> Embedder | None:
     """The model, loaded once a process (half a second); None without the extra or when it is broken."""
     with _lock:
-        if "model" not in _loaded:
-            _loaded["model"] = _load()
-        return _loaded["model"]
+        return _load()
 
 
 def loaded() -> Embedder | None:
     """The model if it has been loaded already."""
-    return _loaded.get("model")
+    return _load() if _load.cache_info().currsize else None
 
 
-_loaded: dict[str, Embedder | None] = {}
-
-
+@cache
 def _load() -> Embedder | None:
     spec = find_spec("wordllama")
     if spec is None or spec.origin is None:
@@ -512,11 +494,13 @@ class Vectors:
             if not stored:
                 return []
             rows = np.frombuffer(b"".join(stored.values()), dtype="float16").reshape(len(stored), -1).astype("float32")
-            self._mean = _common(rows)
+            # of few rows a part of their mean: it is mostly their own
+            self._mean = rows.mean(axis=0) * (len(rows) / (len(rows) + 20))
             self._rows = _unit(rows - self._mean)
         if not self._numbers:
             return []
-        asked = _unit(embedder.embed([_telling(query)]) - self._mean)[0]
+        telling = " ".join(word for word in query.split() if not set(words(folded(word))) <= stop())
+        asked = _unit(embedder.embed([telling or query]) - self._mean)[0]
         near = [self._rows_of[number] for memory in toward if (number := index.number(memory)) in self._rows_of]
         if near:
             asked = _unit((asked + DRAWN * self._rows[near].mean(axis=0))[None])[0]
@@ -526,13 +510,6 @@ class Vectors:
         return [(index.memories[self._numbers[row]], float(likeness[row])) for row in best]
 
 
-def _common(rows: Any) -> Any:
-    """The mean of the rows; of few rows only a part, for it is mostly their own."""
-    if not len(rows):
-        return 0.0
-    return rows.mean(axis=0) * (len(rows) / (len(rows) + 20))
-
-
 def _unit(rows: Any) -> Any:
     import numpy as np
 
@@ -540,7 +517,3 @@ def _unit(rows: Any) -> Any:
     return rows / np.maximum(lengths, 1e-9)
 
 
-def _telling(query: str) -> str:
-    """The query without words that say nothing."""
-    kept = [word for word in query.split() if not set(words(folded(word))) <= stop()]
-    return " ".join(kept) or query

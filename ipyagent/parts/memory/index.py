@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
@@ -31,11 +31,16 @@ _WORDS = re.compile(r"[\W_]+")
 _MARKED = re.compile(r"([\[\]\\])")
 
 
+FindingKind: TypeAlias = Literal[
+    "no line", "no file", "duplicate", "long line", "old line", "header", "name", "limit", "conflict"
+]
+
+
 class IndexFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What `doctor` found. `name` of the memory or "" for the index itself, `line` in the file it was found in
     (0: unknown), `text` one line, `mendable` whether `mend` puts it right."""
 
-    kind: Literal["no line", "no file", "duplicate", "long line", "old line", "header", "name", "limit", "conflict"]
+    kind: FindingKind
     name: str
     text: str
     line: int = 0
@@ -65,11 +70,6 @@ def line_of(memory: Memory) -> str:
     fact = memory.description or memory.fact
     hook = f"(quoted) {fact}" if memory.source == "quoted" and fact else fact
     return _made(memory.title if said else memory.kind or "memory", memory.name, hook, MOST_LINE)
-
-
-def _old_line_of(memory: Memory) -> str:
-    """The line that was made for a memory when lines were shorter and always gave the title."""
-    return _made(memory.title, memory.name, memory.description, MOST_OLD_LINE)
 
 
 def _made(title: str, name: str, hook: str, most: int) -> str:
@@ -146,67 +146,61 @@ def loaded(text: str, scope: str) -> str:
 def findings(text: str, memories: Iterable[Memory], scope: str) -> list[IndexFinding]:
     """What is wrong with an index and with the headers of the memories."""
     found: list[IndexFinding] = []
+
+    def add(kind: FindingKind, name: str, text: str, line: int = 0, *, mendable: bool = True) -> None:
+        found.append(IndexFinding(kind=kind, name=name, text=text, line=line, mendable=mendable))
+
     there = {memory.name: memory for memory in memories}
     seen: dict[str, int] = {}
     lines = text.strip("\n").split("\n") if text.strip() else []
     if is_conflicted(text):
         said = f"{INDEX} has git conflict markers; until you remove them, the index is made from the files"
-        found.append(IndexFinding(kind="conflict", name="", text=said))
+        add("conflict", "", said)
     for at, line in enumerate(lines, 1):
-        name = named_in(line)
+        name, place = named_in(line), f"{INDEX} line {at}"
         if name is None:
             continue
         if name not in there:
-            dead = f"{INDEX} line {at} names {name}, which is not there"
-            found.append(IndexFinding(kind="no file", name=name, line=at, text=dead))
+            add("no file", name, f"{place} names {name}, which is not there", at)
         elif name in seen:
-            twice = f"{INDEX} line {at} names {name} again, after line {seen[name]}"
-            found.append(IndexFinding(kind="duplicate", name=name, line=at, text=twice))
+            add("duplicate", name, f"{place} names {name} again, after line {seen[name]}", at)
         elif _is_old(line, there[name]):
-            old = f"{INDEX} line {at} is of an older kind, which names {name} twice or says less of it"
-            found.append(IndexFinding(kind="old line", name=name, line=at, text=old))
+            add("old line", name, f"{place} is of an older kind, which names {name} twice or says less of it", at)
         elif len(line) > MOST_LINE and len(line_of(there[name])) < len(line):
-            long = f"{INDEX} line {at} has {len(line)} characters; {MOST_LINE} are meant"
-            found.append(IndexFinding(kind="long line", name=name, line=at, text=long))
+            add("long line", name, f"{place} has {len(line)} characters; {MOST_LINE} are meant", at)
         seen.setdefault(name, at)
     titles: dict[str, str] = {}
     for name, memory in sorted(there.items()):
         if name not in seen:
-            found.append(IndexFinding(kind="no line", name=name, text=f"{name} has no line in {INDEX}"))
+            add("no line", name, f"{name} has no line in {INDEX}")
         mendable = not any(words in problem for words in _BEYOND for problem in memory.problems)
         for problem in memory.problems:
             where = re.match(r"line (\d+)", problem)
-            found.append(
-                IndexFinding(
-                    kind="header",
-                    name=name,
-                    line=int(where[1]) if where else 0,
-                    text=f"{name}: {problem}",
-                    mendable=mendable,
-                )
-            )
+            add("header", name, f"{name}: {problem}", int(where[1]) if where else 0, mendable=mendable)
         title = same_name(memory.title + "\n" + memory.description)
         if memory.description and title in titles:
             same = f"{name} has the title and description of {titles[title]}; merge them"
-            found.append(IndexFinding(kind="duplicate", name=name, text=same, mendable=False))
+            add("duplicate", name, same, mendable=False)
         titles.setdefault(title, name)
     size = len(text.encode())
     if len(lines) > MOST_LINES or size > MOST_BYTES:
         much = f"{INDEX} has {len(lines)} lines and {size:,} bytes; {MOST_LINES} and {MOST_BYTES:,} are loaded"
-        found.append(IndexFinding(kind="limit", name="", text=much, mendable=False))
+        add("limit", "", much, mendable=False)
     return found
 
 
 def _is_old(line: str, memory: Memory) -> bool:
-    return line.rstrip() == _old_line_of(memory) != line_of(memory)
+    """Whether it was made for a memory when lines were shorter and always gave the title."""
+    old = _made(memory.title, memory.name, memory.description, MOST_OLD_LINE)
+    return line.rstrip() == old != line_of(memory)
 
 
 def mended(text: str, memories: Iterable[Memory]) -> str:
     """The index with a line for each memory and for nothing else, lines of people's own kept."""
     there: dict[str, Memory | None] = {memory.name: memory for memory in memories}
     text = settled(text)
-    lines = text.split("\n")
-    gone: dict[str, Memory | None] = dict.fromkeys(name for name in map(named_in, lines) if name and name not in there)
+    names = filter(None, map(named_in, text.split("\n")))
+    gone: dict[str, Memory | None] = dict.fromkeys(name for name in names if name not in there)
     made = revised(text, there | gone, keep=True).split("\n")
     for at, line in enumerate(made):
         name = named_in(line)
@@ -341,9 +335,4 @@ def _joined(parts: list[tuple[int, str]]) -> str:
 
 def _merged_fields(base: dict[str, Any], theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, Any]:
     fields = {key: value for key, value in theirs.items() if key in mine or key not in base or base[key] != value}
-    for key, value in mine.items():
-        if key not in base or base[key] != value:
-            fields[key] = value
-        elif key in theirs:
-            fields[key] = theirs[key]
-    return fields
+    return fields | {key: value for key, value in mine.items() if key not in base or base[key] != value}

@@ -77,7 +77,8 @@ LARGE = 1_000_000
 """Bytes from which a memory is pointed out as too large."""
 _HEAD = 8_192
 _MOST_HEAD = 70_000
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_ROOT = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+_FOLDER = _ROOT | getattr(os, "O_NOFOLLOW", 0)
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 PART = 2_000
@@ -193,8 +194,8 @@ class Scan:
                 handle = None
                 entries = os.scandir(self.root / prefix)
             else:
-                here = self.root if above is None else prefix.rpartition("/")[2]
-                handle = os.open(here, _entering(above), dir_fd=above)
+                here, flags = (self.root, _ROOT) if above is None else (prefix.rpartition("/")[2], _FOLDER)
+                handle = os.open(here, flags, dir_fd=above)
                 entries = os.scandir(handle)
                 self._folders[prefix] = _settled(os.fstat(handle))
         except FileNotFoundError:
@@ -254,19 +255,22 @@ class Scan:
             proper = checked_name(name)
         except MemoryRefused as problem:
             return InvalidFile(_printable(name), str(problem))
+        where = entry.name if handle is not None else entry.path
         try:
-            head = _head(entry.name if handle is not None else entry.path, handle)
+            head = _head(where, handle)
         except FileNotFoundError:
             raise
         except OSError as problem:
             told = f"cannot be read: {problem.strerror}"
             return memory_of(self.scope, proper, b"", status.st_mtime, status.st_size, told)
         found = memory_of(self.scope, proper, head, status.st_mtime, status.st_size)
-        if found.source != "said" or self._vouch is None:
-            return found
-        where = entry.name if handle is not None else entry.path
-        whole = head if len(head) == status.st_size else _whole(where, handle)
-        return found if self._vouch(whole) else replace(found, source=CLAIMED)
+        if found.source == "said" and self._vouch is not None:
+            if len(head) != status.st_size:  # as far as one is read that can be a memory
+                with os.fdopen(os.open(where, _READ, dir_fd=handle), "rb") as file:
+                    head = file.read(2 * LARGE)
+            if not self._vouch(head):
+                return replace(found, source=CLAIMED)
+        return found
 
 
 CONFLICT = re.compile(r"(?m)^(?:<{7}|>{7}|\|{7}) .*$|^={7}$")
@@ -349,12 +353,6 @@ def _head(name: str, handle: int | None) -> bytes:
         os.close(file)
 
 
-def _whole(name: str, handle: int | None) -> bytes:
-    """The content of a file as far as one is read that can be a memory."""
-    with os.fdopen(os.open(name, _READ, dir_fd=handle), "rb") as file:
-        return file.read(2 * LARGE)
-
-
 def _first_lines(data: bytes) -> bytes:
     end = -1
     for _ in range(MOST_HEAD_LINES):
@@ -362,10 +360,6 @@ def _first_lines(data: bytes) -> bytes:
         if end < 0:
             return data[:_MOST_HEAD]
     return data[: min(end, _MOST_HEAD)]
-
-
-def _entering(above: int | None) -> int:
-    return _FOLDER if above is not None else _FOLDER & ~getattr(os, "O_NOFOLLOW", 0)
 
 
 def _printable(name: str) -> str:
@@ -479,25 +473,19 @@ class Records:
     def __init__(self, user: Path) -> None:
         self._user = user
 
-    def __repr__(self) -> str:
-        return f"<Records in {self._user}>"
-
-    def made(self, fields: Mapping[str, Any], body: str) -> str:
-        """The record of a memory, for its header. Raises MemoryRefused ("disk") when there is no place for a key."""
-        try:
-            return signature(self._user, "memory", _signed(fields, body))
-        except OSError as problem:
-            told = (
-                f"the source of a memory cannot be recorded in {self._user} ({problem.strerror or problem}; "
-                f"{home_variable()}): free some space there, or set IPYAGENT_HOME to a folder that you own"
-            )
-            raise MemoryRefused(told, reason="disk") from None
-
     def sealed(self, fields: Mapping[str, Any], body: str) -> str:
-        """The text, with a record that it is the user's word if it is. Raises as `made`."""
+        """The text, with a record in its header that it is the user's word if it is. Raises MemoryRefused ("disk") when
+        there is no place for a key."""
         kept = {key: value for key, value in fields.items() if key != RECORDED}
         if kept.get("source") == "said":
-            kept[RECORDED] = self.made(kept, body)
+            try:
+                kept[RECORDED] = signature(self._user, "memory", _signed(kept, body))
+            except OSError as problem:
+                told = (
+                    f"the source of a memory cannot be recorded in {self._user} ({problem.strerror or problem}; "
+                    f"{home_variable()}): free some space there, or set IPYAGENT_HOME to a folder that you own"
+                )
+                raise MemoryRefused(told, reason="disk") from None
         return write_headed(kept, body)
 
     def holds(self, content: bytes) -> bool:

@@ -185,14 +185,6 @@ class ProvenanceIndex:
     def __repr__(self) -> str:
         return f"<ProvenanceIndex {len(self.words)} said, {len(self._told) + len(self._new)} told>"
 
-    @classmethod
-    def of(cls, events: Iterable[Event]) -> ProvenanceIndex:
-        """The ground of these events."""
-        made = cls()
-        for event in events:
-            made.apply(event)
-        return made
-
     def apply(self, event: Event) -> None:
         """Take in the next event; one that was taken in already is passed over. Memories that were recalled or viewed
         are nobody else's text: what they are was settled when they were saved."""
@@ -402,18 +394,17 @@ class ProvenanceIndex:
             return user.says_no_not and is_negated(clause) and self._told.closest(left) == len(left)
         return len(left) > 1 and len(left) == (self._told if len(left) >= ENOUGH else self._orders).closest(left)
 
-    def _has_address(self, sentence: str, said: set[str]) -> bool:
-        """Whether a sentence names a host or an address that a result has and the user's words have not."""
-        found = [set(weighty(match.group())) for match in _ADDRESS.finditer(sentence)]
-        return any(each and not each <= said and self._told.closest(list(each)) == len(each) for each in found)
-
     def _orders_aside(self, aside: str, said: set[str]) -> bool:
-        """Whether a Why or How says what a result orders."""
+        """Whether a Why or How says what a result orders, or names a host or an address that one has and the user's
+        words have not."""
         words = list(dict.fromkeys(weighty(aside)))
         same = shared(words, said)
         left = [word for word in words if word not in same]
         ordered = self._orders.closest(left) if len(left) > ENOUGH else 0
-        if (ordered > ENOUGH and ordered / len(words) >= RESTATED) or self._has_address(aside, said):
+        if ordered > ENOUGH and ordered / len(words) >= RESTATED:
+            return True
+        places = (set(weighty(match.group())) for match in _ADDRESS.finditer(aside))
+        if any(each and not each <= said and self._told.closest(list(each)) == len(each) for each in places):
             return True
         clauses = (set(weighty(part)) for each in sentences(aside) for part in _CLAUSE.split(each))
         return any(len(part) >= ENOUGH and said.isdisjoint(part) and self._orders.closest(list(part)) == len(part)

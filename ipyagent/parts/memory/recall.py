@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import datetime
 import inspect
-import os
 import re
 import time
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -30,7 +29,7 @@ from ipyagent.journal.events import (
     TurnCollapsed,
     TurnsRemoved,
 )
-from ipyagent.parts.memory.metadata_index import Memory
+from ipyagent.parts.memory.metadata_index import Memory, header_lines
 from ipyagent.parts.memory.safe_paths import ROOT, SUFFIX
 from ipyagent.parts.memory.tokenizer import count
 
@@ -111,7 +110,8 @@ class RecalledMemories:
             case ToolCalled() if path := read_by(event.name, event.input):
                 self._reading[event.call] = path
             case ToolReturned() if path := self._reading.pop(event.call, ""):
-                if not event.is_error or _shows(event.blocks):
+                # a failed `create` of a file that is there has shown it all the same
+                if not event.is_error or any(_THERE.match(str(block.get("text", ""))) for block in event.blocks):
                     self._seen.append((event.id, path, 0))
             case Compacted() | TurnsRemoved() | TurnCollapsed():
                 self._gone[event.id] = (event.first, event.last)
@@ -161,11 +161,6 @@ class RecalledMemories:
         return any("/" in path and file.endswith("/" + path) for path in relative)
 
 
-def _shows(blocks: Sequence[Mapping[str, object]]) -> bool:
-    """Whether a failed call showed the file all the same, as `create` does of one that is there."""
-    return any(_THERE.match(str(block.get("text", ""))) for block in blocks)
-
-
 def read_by(tool: str, given: Mapping[str, object]) -> str:
     """The path of the file that a call reads; "" for other calls."""
     if tool == "read_file" or (tool == "memory" and given.get("command") in ("view", "create")):
@@ -195,7 +190,7 @@ def excerpt(text: str, path: str) -> str:
     """The body of a memory's file within MOST_LINES and MOST_BYTES; where it is cut, a line says how to read
     the rest."""
     lines = text.removesuffix("\n").split("\n")  # as `view` counts them
-    start = _body_starts(lines)
+    start = header_lines(text)
     kept: list[str] = []
     room = MOST_BYTES
     for line in lines[start : start + MOST_LINES]:
@@ -214,15 +209,6 @@ def excerpt(text: str, path: str) -> str:
     begin = shown if cut_within else shown + 1
     rest = f'view_range [{begin}, -1] of the memory tool\'s "view {path}"'
     return f"{body}\n[cut after line {shown} of {len(lines)}; the rest: {rest}]"
-
-
-def _body_starts(lines: Sequence[str]) -> int:
-    """The number of lines that the frontmatter takes."""
-    if lines and lines[0].lstrip("\ufeff").rstrip() == "---":
-        for at, line in enumerate(lines[1:], 1):
-            if line.rstrip() in ("---", "..."):
-                return at + 1
-    return 0
 
 
 def days_between(modified: float, now: float) -> int:
@@ -303,11 +289,8 @@ class NamedObject(msgspec.Struct, frozen=True):
     sure: bool = True
 
 
-class StalenessLookup(msgspec.Struct, frozen=True):
-    """What the namespace tells of what was named: for each whether it is there (None: cannot be told), and a
-    few words on it."""
-
-    found: dict[NamedObject, tuple[bool | None, str]] = {}
+Lookup: TypeAlias = dict[NamedObject, tuple[bool | None, str]]
+"""What the namespace tells of what was named: for each whether it is there (None: cannot be told), and a few words."""
 
 
 def named_in(text: str) -> list[NamedObject]:
@@ -357,17 +340,16 @@ def _kind_beside(text: str, start: int, end: int) -> str:
 # ---------------------------------------------------------------------- the namespace
 
 
-def look_up(names: Sequence[NamedObject], namespace: Mapping[str, Any], seconds: float = 0.1) -> StalenessLookup:
+def look_up(names: Sequence[NamedObject], namespace: Mapping[str, Any], seconds: float = 0.1) -> Lookup:
     """What the namespace holds of the names. Main thread only; stops after about `seconds` seconds."""
-    until = time.monotonic() + seconds
-    found: dict[NamedObject, tuple[bool | None, str]] = {}
-    tables = {named.owner or named.name for named in names if named.kind != "file"}
-    for named in names:
+    until, found = time.monotonic() + seconds, Lookup()
+    inside = [named for named in names if named.kind != "file"]
+    tables = sorted({named.owner or named.name for named in inside})
+    for named in inside:
         if time.monotonic() > until:
             break
-        if named.kind != "file":
-            found[named] = _looked_up(named, namespace, sorted(tables))
-    return StalenessLookup(found)
+        found[named] = _looked_up(named, namespace, tables)
+    return found
 
 
 def _looked_up(named: NamedObject, namespace: Mapping[str, Any], tables: Sequence[str]) -> tuple[bool | None, str]:
@@ -432,24 +414,21 @@ def _short(value: Any) -> str:
 # ---------------------------------------------------------------------- what is told
 
 
-def facts(
-    names: Sequence[NamedObject], look: StalenessLookup, folders: Sequence[Path], now: float, told: float
-) -> list[str]:
+def facts(names: Sequence[NamedObject], look: Lookup, folders: Sequence[Path], now: float, told: float) -> list[str]:
     """What still holds, in words, at most MOST_TOLD. Files are looked for in `folders`; `told` is when the
     memory was written, Unix time."""
-    lines: list[str] = []
-    sources = [path for named in names if named.kind == "file" and (path := _place(named.name, folders)) is not None]
-    for named in names:
-        line = _on_file(named.name, folders, now, told) if named.kind == "file" else _on_name(named, look, sources)
-        if line:
-            lines.append(line)
-    return list(dict.fromkeys(lines))[:MOST_TOLD]
+    places = {named.name: _place(named.name, folders) for named in names if named.kind == "file"}
+    sources = [path for path in places.values() if path is not None]
+    lines = [
+        _on_file(named.name, places[named.name], now, told) if named.kind == "file" else _on_name(named, look, sources)
+        for named in names
+    ]
+    return list(dict.fromkeys(filter(None, lines)))[:MOST_TOLD]
 
 
-def _on_file(name: str, folders: Sequence[Path], now: float, told: float) -> str:
-    path = _place(name, folders)
+def _on_file(name: str, path: Path | None, now: float, told: float) -> str:
     if path is None:
-        return f"`{name}` is not there" if folders and _is_checkable(name) else ""
+        return f"`{name}` is not there" if _is_checkable(name) else ""
     try:
         changed = path.stat().st_mtime
     except OSError:
@@ -460,8 +439,8 @@ def _on_file(name: str, folders: Sequence[Path], now: float, told: float) -> str
     return f"`{name}` exists, changed {_ago(now - changed)}{since}"
 
 
-def _on_name(named: NamedObject, look: StalenessLookup, sources: Sequence[Path]) -> str:
-    there, words = look.found.get(named, (None, ""))
+def _on_name(named: NamedObject, look: Lookup, sources: Sequence[Path]) -> str:
+    there, words = look.get(named, (None, ""))
     if named.kind == "function":
         called = f"{named.owner}.{named.name}" if named.owner else named.name
         if there:
@@ -525,8 +504,3 @@ def _ago(seconds: float) -> str:
             number = int(seconds // size)
             return f"{number} {unit}{'' if number == 1 else 's'} ago"
     return "just now"
-
-
-def folders_of(root: Path, folder: Path) -> tuple[Path, ...]:
-    """Where files that a memory names are looked for."""
-    return tuple(dict.fromkeys(Path(os.path.abspath(place)) for place in (folder, root)))

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from ipyagent.errors import AgentError, MemoryRefused, TrustError
 from ipyagent.escape import line as one_line
 from ipyagent.escape import plain
-from ipyagent.journal.events import MemorySaved, MemorySurfaced
+from ipyagent.journal.events import ForkEnded, MemoryExtracted, MemorySaved, MemorySurfaced, Usage
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.browsing import Explained, explain, skipped
-from ipyagent.parts.memory.extract import figures
+from ipyagent.parts.memory.extract import PURPOSE
 from ipyagent.parts.memory.index import IndexFinding
 from ipyagent.parts.memory.metadata_index import Memory
 from ipyagent.parts.memory.recall import age_words
@@ -195,19 +195,25 @@ def stats_lines(agent: RunningAgent, access: MemoryAccess) -> list[str]:
     events = list(session.journal.read())
     shown = [event for event in events if isinstance(event, MemorySurfaced)]
     saved = Counter(event.by for event in events if isinstance(event, MemorySaved))
-    made = figures(events)
+    forks = [event for event in events if isinstance(event, ForkEnded)]
+    runs = [fork for fork in forks if fork.purpose == PURPOSE]
+    shared = sum(fork.also == PURPOSE for fork in forks)  # they went out with the notes, and are paid for there
+    skipped = sum(bool(event.why) for event in events if isinstance(event, MemoryExtracted))
     recalled = sum(len(event.memories) for event in shown)
     lines.append(f"this session: recalled {recalled} in {_count(len(shown), 'turn', 'turns')}")
     if saved:
         lines.append("  saved: " + ", ".join(f"{count} by {one_line(by, 20)}" for by, count in saved.most_common()))
-    if made.runs or made.skipped or made.shared:
-        cost = "price not known" if made.cost is None else f"${made.cost:.4f}"
+    if runs or skipped or shared:
+        usage, costs = sum((run.usage for run in runs), Usage()), [run.cost for run in runs]
+        cost = "price not known" if None in costs else f"${sum(cost or 0.0 for cost in costs):.4f}"
+        failed = sum(run.status in ("failed", "refused", "stopped") for run in runs)
         lines.append(
-            f"  extraction: {_count(made.runs, 'run', 'runs')} ({made.failed} failed, {made.skipped} not needed"
-            f"{f', {made.shared} more with the notes' if made.shared else ''}), "
-            f"{_count(made.turns, 'model call', 'model calls')}, {_count(made.files, 'memory', 'memories')} saved; "
-            f"tokens: {made.input:,} input, {made.cache_read:,} read from cache, {made.cache_write:,} written to it, "
-            f"{made.output:,} output; {made.seconds:.1f} s, {cost}"
+            f"  extraction: {_count(len(runs), 'run', 'runs')} ({failed} failed, {skipped} not needed"
+            f"{f', {shared} more with the notes' if shared else ''}), "
+            f"{_count(sum(run.requests for run in runs), 'model call', 'model calls')}, "
+            f"{_count(saved[PURPOSE], 'memory', 'memories')} saved; "
+            f"tokens: {usage.input:,} input, {usage.cache_read:,} read from cache, {usage.cache_write:,} written to it"
+            f", {usage.output:,} output; {sum(run.seconds for run in runs):.1f} s, {cost}"
         )
     return lines
 

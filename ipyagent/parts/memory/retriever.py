@@ -8,6 +8,7 @@ alone decide; what comes too late waits for the next request. Whatever fails, th
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,14 +25,13 @@ from ipyagent.loop.session import Session
 from ipyagent.model.client_pool import Connections
 from ipyagent.parts.memory.metadata_index import Memory, is_conflicted
 from ipyagent.parts.memory.recall import (
+    Lookup,
     NamedObject,
     RecalledMemories,
     RecallHit,
-    StalenessLookup,
     days_between,
     excerpt,
     facts,
-    folders_of,
     is_due,
     look_up,
     named_in,
@@ -68,29 +68,17 @@ class MemoryRetriever:
         self._told: set[str] = set()
 
     def __repr__(self) -> str:
-        return f"<MemoryRetriever {'on' if self.on else 'off'}>"
-
-    def close(self) -> None:
-        """Let go of the indexes."""
-        self.choosing.close()
-
-    @property
-    def on(self) -> bool:
-        """Whether requests are looked at."""
-        settings = self._setup.settings
-        return bool(settings.memory and settings.recall and settings.recall_files)
+        return f"<MemoryRetriever {self.choosing!r}>"
 
     @contextmanager
     def turn(self, session: Session, request: str, workspace: Workspace, model: Model) -> Iterator[None]:
         """Look at a request while the session works on it."""
-        recall = TurnRecall(self, session, request, workspace, model)
+        recall = TurnRecall(self, self._setup, session, request, workspace, model)
         try:
             with session.first(recall.before_request):
                 yield
         finally:
             recall.end()
-
-    # ------------------------------------------------------------------ what came late
 
     def keep(self, session: Session, late: Chosen) -> None:
         """What came too late for its turn waits for the next request of the session."""
@@ -109,30 +97,20 @@ class MemoryRetriever:
             self._told.add(what)
             record_if_open(session, LayerFailed(layer=NAME, why=f"{line}; recall uses full text alone, or is skipped"))
 
-    def most_bytes(self) -> int:
-        """Of memories that may stand in one session."""
-        return int(self._setup.settings.recall_bytes)
-
-    @property
-    def waits(self) -> float:
-        """Seconds that a request waits for its recall."""
-        settings = self._setup.settings
-        if settings.recall_when == "before":
-            return PATIENCE + QUICK  # by then words alone have decided where the selector was too slow
-        return 0.0 if self.choosing.may_ask else QUICK
-
-    def folders(self) -> tuple[Path, ...]:
-        """Where files are looked for that a memory names."""
-        return folders_of(self._setup.project.root, self._setup.folder)
-
 
 class TurnRecall:
     """The recall of one turn: `before_request` is called before each request to the model, `end` at the end."""
 
     def __init__(
-        self, recalling: MemoryRetriever, session: Session, request: str, workspace: Workspace, model: Model
+        self,
+        recalling: MemoryRetriever,
+        setup: SessionSetup,
+        session: Session,
+        request: str,
+        workspace: Workspace,
+        model: Model,
     ) -> None:
-        self._recalling = recalling
+        self._recalling, self._choosing, self._setup = recalling, recalling.choosing, setup
         self._session = session
         self._request = request
         self._workspace = workspace
@@ -142,33 +120,31 @@ class TurnRecall:
         self._begun = self._attached = False
         self._counting: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<TurnRecall {'attached' if self._attached else 'at work' if self._task else 'not begun'}>"
-
     async def before_request(self) -> None:
         """Begin with the first request of the turn; show what has been found by now."""
         if not self._begun:
-            self._begun = True
-            if self._recalling.on and is_due(self._request):
+            self._begun, settings = True, self._setup.settings
+            if settings.memory and settings.recall and settings.recall_files and is_due(self._request):
                 await self._begin()
         if self._task is not None and self._task.done() and not self._attached:
             self._attached = True
             await self._attach(self._task.result())
 
     async def _begin(self) -> None:
-        recalling = self._recalling
-        if (late := recalling.late(self._session)) is not None:
+        if (late := self._recalling.late(self._session)) is not None:
             await self._attach_late(late)
-        waits = recalling.waits
-        self._task = asyncio.create_task(self._look(head_start=not waits), name="ipyagent recall")
+        waits = 0.0 if self._choosing.may_ask else QUICK
+        if self._setup.settings.recall_when == "before":
+            waits = PATIENCE + QUICK  # by then words alone have decided where the selector was too slow
+        self._task = asyncio.create_task(self._look(0.0 if waits else HEAD_START), name="ipyagent recall")
         if waits:
             await asyncio.wait((self._task,), timeout=waits)
 
-    async def _look(self, *, head_start: bool) -> Chosen:
-        if head_start:
-            await asyncio.sleep(HEAD_START)
+    async def _look(self, after: float) -> Chosen:
+        if after:
+            await asyncio.sleep(after)
         session = self._session
-        return await self._recalling.choosing.choose(
+        return await self._choosing.choose(
             session, self._request, self._model, session.folded(RecalledMemories), tools_in_use(session)
         )
 
@@ -176,7 +152,7 @@ class TurnRecall:
         """What the request before was too fast for, as far as it fits this one."""
         try:
             async with asyncio.timeout(QUICK):
-                ranked, _ = await asyncio.to_thread(self._recalling.choosing.ranked, self._request)
+                ranked, _ = await asyncio.to_thread(self._choosing.ranked, self._request)
         except Exception:  # noqa: BLE001 - the look at this request itself meets it again and says so
             return
         near = {item.memory.path for item in ranked[:FIT] if item.own > 0}
@@ -185,15 +161,14 @@ class TurnRecall:
 
     async def _attach(self, found: Chosen) -> None:
         """Show the memories: the newest user message ends with them."""
-        session, recalling = self._session, self._recalling
+        session = self._session
         if found.problem:
-            recalling.report(session, found.problem)
+            self._recalling.report(session, found.problem)
         known, now = session.folded(RecalledMemories), time.time()
-        room = recalling.most_bytes() - known.shown_bytes
-        picked = [each for each in await self._read(found, known) if each.text.strip()]
-        picked = await self._checked(picked, now)
+        room = self._setup.settings.recall_bytes - known.shown_bytes  # in one session
+        picked = await asyncio.to_thread(self._read, found, known) if found.items else []
         shown: list[RecallHit] = []
-        for each in picked:
+        for each in await self._checked(picked, now):
             size = len(surfaced_text([each], now).encode())
             if size <= room:
                 room -= size
@@ -201,55 +176,48 @@ class TurnRecall:
         if not shown:
             return
         text = surfaced_text(shown, now)
-        self._counting = asyncio.create_task(self._count(shown), name="ipyagent recall")
-        session.record(
-            MemorySurfaced(
-                memories=tuple(_recalled(each, now) for each in shown),
-                text=text,
-                by=found.by,
-                tokens=estimate_text(text),
-                seconds=found.seconds,
-            )
-        )
-
-    async def _count(self, shown: list[RecallHit]) -> None:
-        """Keep which memories are used; beside all else."""
 
         def count() -> None:
-            for scope, store in self._recalling.choosing.stores().items():
+            for scope, store in self._choosing.stores().items():
                 if names := [each.memory.name for each in shown if each.memory.scope == scope]:
                     store.used(names)
 
-        await asyncio.to_thread(count)
+        self._counting = asyncio.create_task(asyncio.to_thread(count), name="ipyagent recall")
+        memories = tuple(
+            as_recalled(each.memory, each.why, each.score, now, len(excerpt(each.text, each.memory.path)))
+            for each in shown
+        )
+        tokens = estimate_text(text)
+        session.record(
+            MemorySurfaced(memories=memories, text=text, by=found.by, tokens=tokens, seconds=found.seconds)
+        )
 
-    async def _read(self, found: Chosen, known: RecalledMemories) -> list[RecallHit]:
+    def _read(self, found: Chosen, known: RecalledMemories) -> list[RecallHit]:
         """The memories as their files are now; one that has gone, or that the model has read meanwhile, is left out."""
-
-        def read() -> list[RecallHit]:
-            made: list[RecallHit] = []
-            stores = self._recalling.choosing.stores()
-            for memory, why, score in found.items:
-                store = stores.get(memory.scope)
-                if store is None or self._recalling.choosing.is_known(memory, known):
-                    continue
-                try:
-                    text = store.read(memory.name).text
-                    modified = (store.folder / memory.name).stat().st_mtime
-                except (AgentError, OSError):
-                    continue  # it went meanwhile
-                if is_conflicted(text):
-                    continue  # which side of it is true, only a person knows
+        made: list[RecallHit] = []
+        stores = self._choosing.stores()
+        for memory, why, score in found.items:
+            store = stores.get(memory.scope)
+            if store is None or self._choosing.is_known(memory, known):
+                continue
+            try:
+                text = store.read(memory.name).text
+                modified = (store.folder / memory.name).stat().st_mtime
+            except (AgentError, OSError):
+                continue  # it went meanwhile
+            if text.strip() and not is_conflicted(text):  # which side of it is true, only a person knows
                 memory = msgspec.structs.replace(memory, modified=modified)
                 made.append(RecallHit(memory=memory, text=text, why=why, score=score))
-            return made
-
-        return await asyncio.to_thread(read) if found.items else []
+        return made
 
     async def _checked(self, picked: list[RecallHit], now: float) -> list[RecallHit]:
         """The same with what still holds of each."""
         names = [named_in(each.text) for each in picked]
+        if not any(names):
+            return picked
         look = await self._look_up([named for some in names for named in some])
-        folders = self._recalling.folders()
+        places = (self._setup.folder, self._setup.project.root)
+        folders = tuple(dict.fromkeys(Path(os.path.abspath(place)) for place in places))
 
         def check() -> list[RecallHit]:
             return [
@@ -259,44 +227,36 @@ class TurnRecall:
                 for each, some in zip(picked, names, strict=True)
             ]
 
-        if not any(names):
-            return picked
         checking = asyncio.ensure_future(asyncio.to_thread(check))
         done, _ = await asyncio.wait((checking,), timeout=NAMESPACE)  # a dead network drive holds nobody up
         return checking.result() if done else picked
 
-    async def _look_up(self, names: list[NamedObject]) -> StalenessLookup:
+    async def _look_up(self, names: list[NamedObject]) -> Lookup:
         """What the namespace holds of the names; nothing of it when the main thread is busy."""
-        if not any(named.kind != "file" for named in names):
-            return StalenessLookup()
+        if all(named.kind == "file" for named in names):
+            return {}
         workspace = self._workspace
         try:
             async with asyncio.timeout(NAMESPACE):
                 found = await workspace.on_main(lambda: look_up(names, workspace.namespace))
         except TimeoutError:
-            return StalenessLookup()
-        return found if isinstance(found, StalenessLookup) else StalenessLookup()
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def end(self) -> None:
         """The turn is over: what is still under way waits for the next request."""
-        task = self._task
-        if task is None:
+        def late(task: asyncio.Task[Chosen]) -> None:
+            if not task.cancelled() and task.exception() is None:
+                self._recalling.keep(self._session, task.result())
+
+        if self._task is None:
             return
-        self._ready = asyncio.create_task(self._recalling.choosing.get_ready(), name="ipyagent recall")
+        self._ready = asyncio.create_task(self._choosing.get_ready(), name="ipyagent recall")
         if not self._attached:
-            task.add_done_callback(self._on_late)
-
-    def _on_late(self, task: asyncio.Task[Chosen]) -> None:
-        if not task.cancelled() and task.exception() is None:
-            self._recalling.keep(self._session, task.result())
+            self._task.add_done_callback(late)
 
 
-def as_recalled(memory: Memory, why: str, score: float, now: float) -> Recalled:
-    """A memory as it is journalled when it is shown; `now` in seconds since 1970."""
-    age = days_between(memory.modified, now)
-    return Recalled(path=memory.path, description=memory.description or memory.title, why=why, score=score, age=age)
-
-
-def _recalled(each: RecallHit, now: float) -> Recalled:
-    made = as_recalled(each.memory, each.why, each.score, now)
-    return msgspec.structs.replace(made, chars=len(excerpt(each.text, each.memory.path)))
+def as_recalled(memory: Memory, why: str, score: float, now: float, chars: int = 0) -> Recalled:
+    """A memory as it is journalled when it is shown, of its text so many characters; `now` in seconds since 1970."""
+    told, age = memory.description or memory.title, days_between(memory.modified, now)
+    return Recalled(path=memory.path, description=told, why=why, score=score, age=age, chars=chars)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -72,12 +72,8 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class Purpose(NamedTuple):
-    """What a small model is asked for: the name that its cost goes by, the answer's schema and most tokens."""
-
-    name: str
-    schema: dict[str, Any]
-    tokens: int
+Purpose: TypeAlias = tuple[str, dict[str, Any], int]
+"""What a small model is asked for: the name that its cost goes by, the answer's schema and most tokens."""
 
 
 class MemorySelector:
@@ -229,7 +225,7 @@ class MemorySelector:
         try:
             async with asyncio.timeout(PATIENCE):
                 text = directive(request, candidates, tools, most)
-                answer = await self._answer(session, small, model, text, Purpose(NAME, SCHEMA, MOST_TOKENS))
+                answer = await self._answer(session, small, model, text, (NAME, SCHEMA, MOST_TOKENS))
             picked, problem = chosen(answer, candidates, most), "gave no list of memories"
         except TimeoutError:
             picked, problem = None, f"took more than {PATIENCE:g} s to choose among memories"
@@ -255,7 +251,7 @@ class MemorySelector:
         if text not in self._checked:
             try:
                 async with asyncio.timeout(CHECK_PATIENCE):
-                    purpose = Purpose(CHECK, CHECK_SCHEMA, CHECK_TOKENS)
+                    purpose = CHECK, CHECK_SCHEMA, CHECK_TOKENS
                     answer = await self._answer(session, small, session.model, text, purpose)
             except (AgentError, TimeoutError):
                 return None
@@ -279,15 +275,16 @@ class MemorySelector:
     async def _ask(self, session: Session | None, small: str, model: Model, text: str, purpose: Purpose) -> str:
         """The small model's answer; what it cost is journalled and counted."""
         model = await client_of(small, model, self.setup.settings, self._connections)
+        name, schema, tokens = purpose
         request = Request(
             model=small,
             system=[],
             tools=[],
             messages=[{"role": "user", "content": [{"type": "text", "text": self.setup.redactor(text)}]}],
-            max_tokens=purpose.tokens,
+            max_tokens=tokens,
             thinking=False,
-            schema=purpose.schema,
-            purpose=purpose.name,
+            schema=schema,
+            purpose=name,
         )
 
         def ended(event: ForkEnded) -> None:
@@ -313,14 +310,9 @@ def tools_in_use(session: Session) -> list[str]:
 async def client_of(name: str, model: Model, settings: IPyAgent, connections: Connections) -> Model:
     """Who answers as `name`: `model`, which answers as the main model, unless a server of ours is meant. Raises
     AgentError."""
-    if _own(name) and name != model_of(settings):
+    if (name == PRACTICE or name.startswith(LOCAL)) and name != model_of(settings):
         return await asyncio.to_thread(connections.get, name, endpoint_of(settings))
     return model
-
-
-def _own(name: str) -> bool:
-    """Whether one of our own servers answers under this name."""
-    return name == PRACTICE or name.startswith(LOCAL)
 
 
 def record_if_open(session: Session, event: Any) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from ipyagent.errors import MemoryRefused
 from ipyagent.frontmatter import decoded
 from ipyagent.parts.memory import index as lines
-from ipyagent.parts.memory.index import IndexFinding, merged
+from ipyagent.parts.memory.index import IndexFinding
 from ipyagent.parts.memory.metadata_index import (
     CLAIMED,
     LARGE,
@@ -196,7 +196,7 @@ class MemoryStore:
             if digest_of(now) == expected:
                 return encoded(text), "changed"
             base = self._with_digest(name, expected)
-            return encoded(merged(base, self._editable(name, now), text)), "merged"
+            return encoded(lines.merged(base, self._editable(name, now), text)), "merged"
 
         return self._put(name, made, by=by)
 
@@ -397,12 +397,6 @@ class MemoryStore:
             if content is not None and checked_name(name):
                 self._history.add(name, content, by=by, change="undone")
 
-    def _mend_header(self, name: str, by: str) -> None:
-        content = self._content(name)
-        after = readable(name, content) if len(content) < LARGE else None
-        if after is not None:
-            self._put(name, lambda now: (encoded(after), "changed"), by=by)
-
     def _no_index(self, name: str) -> str:
         if name == INDEX:
             raise MemoryRefused(
@@ -414,11 +408,9 @@ class MemoryStore:
         return f"{ROOT}/{self.scope}/{name}"
 
     def _missing(self, name: str) -> MemoryRefused:
-        if name == INDEX:
-            return MemoryRefused(
-                f"{self._shown(name)} does not exist yet, there are no memories: save one first", reason="missing"
-            )
         told = f"{self._shown(name)} does not exist; view {ROOT}/{self.scope} for the names"
+        if name == INDEX:
+            told = f"{self._shown(name)} does not exist yet, there are no memories: save one first"
         return MemoryRefused(told, reason="missing")
 
 
@@ -427,9 +419,6 @@ class Index:
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-
-    def __repr__(self) -> str:
-        return f"<Index of {self._store.folder}>"
 
     def text(self) -> str:
         """The whole file; "" when there is none."""
@@ -462,7 +451,9 @@ class Index:
         with store.lock():
             found = [finding for finding in self.doctor() if finding.mendable]
             for name in dict.fromkeys(finding.name for finding in found if finding.kind == "header"):
-                store._mend_header(name, by)
+                content = store._content(name)
+                if len(content) < LARGE and (after := readable(name, content)) is not None:
+                    store._put(name, lambda now, after=after: (encoded(after), "changed"), by=by)  # type: ignore[misc]
             text = store._index_now()
             store._guard.begin(ALL)
             store._end(text, lines.mended(text, store._scan.memories()))

@@ -94,10 +94,6 @@ def _text(value: str) -> str:
     return clean(value).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _written(access: MemoryAccess, path: str) -> Address:
-    return access.find(_given("path", path, WHERE), new=True)
-
-
 def _missing(access: MemoryAccess, place: Address) -> ToolFailure:
     return ToolFailure(f"Error: {access.missing(place) or MISSING.format(path=place.path)}")
 
@@ -126,18 +122,16 @@ class _Edit(NamedTuple):
 
     command: str
     path: str
-    old: str = ""
-    new: str = ""
-    line: int = -1
-    text: str = ""
+    old_str: str = ""
+    new_str: str = ""
+    insert_line: int = -1
+    insert_text: str = ""
     said: Sequence[str] = ()
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> _Edit:
-        command, path, old, new, text = (
-            given.get(key, "") for key in ("command", "path", "old_str", "new_str", "insert_text")
-        )
-        return cls(command, path, old, new, given.get("insert_line", -1), text, _pieces(given.get("said", "")))
+        known = {name: given[name] for name in cls._fields if name in given}
+        return cls(**{**known, "said": _pieces(given.get("said", ""))})
 
     def applied(self, before: str, path: str) -> tuple[str, str]:
         """The text after the edit, and what the model is told. Raises ToolFailure, MemoryRefused."""
@@ -150,19 +144,19 @@ class _Edit(NamedTuple):
     def check(self) -> None:
         """Raises ToolFailure for an argument that is missing."""
         if self.command == "str_replace":
-            _given("old_str", self.old)
-        elif self.line == -1:
+            _given("old_str", self.old_str)
+        elif self.insert_line == -1:
             raise ToolFailure("Error: this command needs `insert_line`")
         else:
-            _given("insert_text", self.text)
+            _given("insert_text", self.insert_text)
 
     @property
     def part(self) -> str:
         """What comes into the text."""
-        return _text(self.new if self.command == "str_replace" else self.text)
+        return _text(self.new_str if self.command == "str_replace" else self.insert_text)
 
     def _replaced(self, before: str, path: str) -> tuple[str, str]:
-        old = _text(self.old)
+        old = _text(self.old_str)
         places = _places(before, old)
         if not places:
             told = f"No replacement was performed, old_str `{cut(old, 200)}` did not appear verbatim in {path}."
@@ -177,24 +171,24 @@ class _Edit(NamedTuple):
         return after, "The memory file has been edited."
 
     def _inserted(self, before: str, path: str) -> tuple[str, str]:
-        text, lines = self.part, lines_of(before)
-        if not 0 <= self.line <= len(lines):
+        lines, line = lines_of(before), self.insert_line
+        if not 0 <= line <= len(lines):
             raise ToolFailure(
-                f"Error: Invalid `insert_line` parameter: {self.line}. It should be within the range of lines of the "
+                f"Error: Invalid `insert_line` parameter: {line}. It should be within the range of lines of the "
                 f"file: [0, {len(lines)}]"
             )
         head = header_lines(before)
-        at = max(self.line, head)
-        after = "\n".join([*lines[:at], *lines_of(text), *lines[at:]]) + "\n"
+        at = max(line, head)
+        after = "\n".join([*lines[:at], *lines_of(self.part), *lines[at:]]) + "\n"
         moved = f" Lines 1 to {head} were its frontmatter, so the text was put after line {head}."
-        return after, f"The file {path} has been edited.{moved if self.line < head else ''}"
+        return after, f"The file {path} has been edited.{moved if line < head else ''}"
 
 
 def _edited(access: MemoryAccess, edit: _Edit) -> ToolOutput:
     """Do an edit; those of the same file in one reply together, so that all are made or none is."""
     edit.check()
     calls = REPLY.get()
-    place = _written(access, edit.path)
+    place = access.find(_given("path", edit.path, WHERE), new=True)
     key = (place, *(call.get("id") for call in calls))
     if key in access.answers:
         return _next(access.answers, key)
@@ -235,7 +229,7 @@ def _next(answers: dict[Any, list[ToolOutput | ToolFailure]], key: Any) -> ToolO
 
 def _changed(access: MemoryAccess, edits: list[_Edit]) -> list[ToolOutput]:
     """The answers to edits of one file, made in their order and saved at once. Raises ToolFailure, MemoryRefused."""
-    place = _written(access, edits[0].path)
+    place = access.find(_given("path", edits[0].path, WHERE), new=True)
     told: list[str] = []
 
     def change(text: str) -> str:
@@ -363,11 +357,9 @@ def viewed(access: MemoryAccess, place: Address, lines: list[int] | None, most: 
     if len(content) > MOST_LINES:
         raise ToolFailure(f"File {place.path} exceeds maximum line limit of {MOST_LINES:,} lines.")
     first, last = _span(lines, len(content))
-    shown = numbered(content[first - 1 : last], first)
-    access_note = f"{last - first + 1} of {len(content)} lines" if lines else f"{len(content)} lines"
-    return text_output(
-        capped(f"Here's the content of {place.path} with line numbers:\n{shown}", most), note=access_note
-    )
+    shown = f"Here's the content of {place.path} with line numbers:\n{numbered(content[first - 1 : last], first)}"
+    note = f"{last - first + 1} of {len(content)} lines" if lines else f"{len(content)} lines"
+    return text_output(capped(shown, most), note=note)
 
 
 def listing(access: MemoryAccess, place: Address) -> str | None:
@@ -386,10 +378,10 @@ def listing(access: MemoryAccess, place: Address) -> str | None:
         if place.name and not listed:
             return None  # folders exist only by what is in them
         top = place.path
-        index = access.read(Address(scope, INDEX)) if not place.name else None
-        for path, size in [(memory.path, memory.size) for memory in listed] + (
-            [(f"{base}/{INDEX}", len(index.encode()))] if index else []
-        ):
+        sizes = {memory.path: memory.size for memory in listed}
+        if not place.name and (index := access.read(Address(scope, INDEX))):
+            sizes[f"{base}/{INDEX}"] = len(index.encode())
+        for path, size in sizes.items():
             parts = path.removeprefix(top).strip("/").split("/")
             for level in range(min(len(parts), DEPTH) + 1):
                 at = "/".join((top, *parts[:level]))

@@ -60,9 +60,6 @@ class MemoryHistory:
         self._files = files
         self._most = most
 
-    def __repr__(self) -> str:
-        return f"<MemoryHistory of {self._files.root}>"
-
     def add(self, name: str, content: bytes, *, by: str, change: str, copy: bool = False) -> str:
         """Keep the present file of a memory; returns the revision. `copy`: the file itself goes on being used,
         so a second name for it would not do."""
@@ -110,12 +107,8 @@ class MemoryHistory:
 
     def _entries(self, name: str) -> list[_Entry]:
         """Oldest first."""
-        found = []
-        for file in self._files.names(f"{VERSIONS}/{name}"):
-            match = _ENTRY.fullmatch(file)
-            if match is not None:
-                found.append(_Entry(int(match[1]), int(match[2]), match[3], match[4], file))
-        return sorted(found)
+        found = filter(None, map(_ENTRY.fullmatch, self._files.names(f"{VERSIONS}/{name}")))
+        return sorted(_Entry(int(each[1]), int(each[2]), each[3], each[4], each[0]) for each in found)
 
 
 # ---- Copies of a whole memory directory, byte for byte, under `.history/snapshots/`; the newest few are kept. A
@@ -129,10 +122,8 @@ _HALF = "half-made"
 
 def take_snapshot(files: SandboxedDir) -> Path:
     """Copy all files but hidden ones; returns the folder of the copy."""
-    for left in files.names(SNAPSHOTS):
-        if left == _HALF:  # its maker was killed
-            files.remove_tree(f"{SNAPSHOTS}/{left}")
     copy = f"{SNAPSHOTS}/{_HALF}"
+    files.remove_tree(copy)  # its maker was killed
     with files.spot(f"{copy}/x", make=True):
         pass
     for _ in copied(files, copy):
@@ -195,9 +186,6 @@ class StoreLock:
         self._finish = finish
         self._prepare = prepare
         self._held = threading.local()
-
-    def __repr__(self) -> str:
-        return f"<StoreLock of {self._files.root}>"
 
     @contextmanager
     def lock(self, seconds: float = SECONDS) -> Iterator[None]:
@@ -344,7 +332,7 @@ class DreamLock:
 
     def acquire(self, *, certain: bool = False) -> HeldLock:
         """Take it: write, then read again who won. Raises MemoryRefused ("busy") while another dreams."""
-        mine = _this_process()
+        mine = Holder(**identity()._asdict())
         with self._guard():
             now = self._seen(certain)
             if now.holder is not None:
@@ -357,15 +345,6 @@ class DreamLock:
             raise busy(State(holder=won, since=time.time()))
         return HeldLock(self, mine)
 
-    def release(self, holder: Holder, *, done: bool) -> bool:
-        """Let go, `done` or else with the old time; whether it was still this holder's."""
-        with self._guard():
-            now = self._read()
-            if now is None or now.token != holder.token:
-                return False  # it was taken for dead, and rolled back, by somebody else
-            self._free(None if done else holder.before)
-        return True
-
     def _seen(self, certain: bool) -> State:
         """The state, a dead lock rolled back; under the guard."""
         status = self._files.status(NAME)
@@ -375,7 +354,9 @@ class DreamLock:
             raise MemoryRefused(f"{self.path} is a link or a folder; remove it", reason="link")
         if not status.st_size:
             return State(last=status.st_mtime)
-        holder = self._read() or _stranger(status.st_mtime_ns)
+        holder = self._read()
+        if holder is None:  # whoever wrote something else: judged by age alone, and the time stays
+            holder = Holder(pid=0, host="", boot="", started=0.0, token="", before=status.st_mtime_ns)
         if not is_stale(holder, time.time() - status.st_mtime, certain=certain):
             return State(last=holder.before / 1e9, holder=holder, since=status.st_mtime)
         self._free(holder.before)
@@ -411,9 +392,6 @@ class HeldLock:
         self._holder = holder
         self._open = True
 
-    def __repr__(self) -> str:
-        return f"<HeldLock {self._lock.path}, {'held' if self._open else 'let go'}>"
-
     def __enter__(self) -> HeldLock:
         return self
 
@@ -431,8 +409,13 @@ class HeldLock:
     def _end(self, *, done: bool) -> bool:
         if not self._open:
             return False
-        self._open = False
-        return self._lock.release(self._holder, done=done)
+        self._open, lock = False, self._lock
+        with lock._guard():
+            now = lock._read()
+            if now is None or now.token != self._holder.token:
+                return False  # it was taken for dead, and rolled back, by somebody else
+            lock._free(None if done else self._holder.before)
+        return True
 
 
 def is_stale(holder: Holder, age: float, *, certain: bool = False) -> bool:
@@ -457,10 +440,3 @@ def busy(state: State) -> MemoryRefused:
     )
 
 
-def _this_process() -> Holder:
-    return Holder(**identity()._asdict())
-
-
-def _stranger(modified: int) -> Holder:
-    """Whoever wrote something else into the lock: judged by age alone, and the time stays."""
-    return Holder(pid=0, host="", boot="", started=0.0, token="", before=modified)

@@ -39,22 +39,24 @@ class Door:
         )
 
 
-def test_a_day_must_have_passed_and_no_session_is_looked_at_before(tmp_path: Path) -> None:
-    door = Door(tmp_path, 23.9)
-    assert "23.9 hours ago" in door.closed()
-    assert door.asked == []
-
-
-def test_after_a_day_with_enough_sessions_it_is_due(tmp_path: Path) -> None:
-    door = Door(tmp_path, 24.1)
-    assert door.closed() == ""
-    assert door.asked == [pytest.approx(time.time() - 24.1 * HOUR, abs=60)]
-
-
-def test_never_tidied_counts_every_session(tmp_path: Path) -> None:
-    door = Door(tmp_path, None)
-    assert door.closed() == ""
-    assert door.asked == [0.0]
+@pytest.mark.parametrize(
+    ("hours", "why", "since"),
+    [
+        (23.9, "23.9 hours ago", None),
+        (24.1, "", 24.1),
+        (None, "", time.time() / HOUR),  # never tidied: every session counts
+        (-2, "2.0 hours", None),  # the clock was set back: it counts by how far it is away
+        (-400, "", 24),
+    ],
+)
+def test_a_day_must_have_passed_and_no_session_is_looked_at_before(
+    tmp_path: Path, hours: float | None, why: str, since: float | None
+) -> None:
+    door = Door(tmp_path, hours)
+    closed = door.closed()
+    assert why in closed
+    assert bool(why) == bool(closed)
+    assert door.asked == ([] if since is None else [pytest.approx(time.time() - since * HOUR, abs=600)])
 
 
 def test_too_few_sessions_close_it_and_they_are_counted_every_ten_minutes_only(tmp_path: Path) -> None:
@@ -63,14 +65,6 @@ def test_too_few_sessions_close_it_and_they_are_counted_every_ten_minutes_only(t
     door.count = 9
     assert "10 minutes" in door.closed()
     assert len(door.asked) == 1
-
-
-def test_a_last_time_ahead_counts_by_how_far_it_is_away(tmp_path: Path) -> None:
-    door = Door(tmp_path, -2)
-    assert "2.0 hours" in door.closed()
-    door = Door(tmp_path / "other", -400)
-    assert door.closed() == ""
-    assert door.asked == [pytest.approx(time.time() - 24 * HOUR, abs=60)]
 
 
 def test_the_order_lists_memories_findings_and_sessions_and_cannot_be_ended_by_them(tmp_path: Path) -> None:
@@ -86,15 +80,12 @@ def test_the_order_lists_memories_findings_and_sessions_and_cannot_be_ended_by_t
     assert "the last time was never" in told
     assert "s1, s2" in told
     assert "{{" not in told
-
-
-def test_prompts_are_short() -> None:
     assert len(system()) < 1_100
     assert len(order([], scope="project", findings=[], sessions=[], last=0.0, now=0.0)) < 2_600
 
 
 def test_progress_goes_from_reading_to_writing() -> None:
-    now = DreamProgress(began=time.time())
+    now = DreamProgress(status="running", phase="orient", began=time.time())
     said = AssistantMessage(
         blocks=(
             {"type": "text", "text": "Orient"},
@@ -102,25 +93,22 @@ def test_progress_goes_from_reading_to_writing() -> None:
         )
     )
     now = advanced(now, said)
-    assert (now.phase, now.step) == ("starting", "orient")
-    assert now.turns[-1].text == "Orient"
-    assert now.turns[-1].calls == ("memory view /memories/a.md",)
+    assert (now.phase, now.turns) == ("orient", ("Orient · memory view /memories/a.md",))
     now = advanced(now, ToolCalled(call="1", name="memory", input={"command": "view"}))
-    assert now.step == "orient"
+    assert now.phase == "orient"
     now = advanced(now, ToolCalled(call="2", name="grep", input={}))
-    assert (now.phase, now.step) == ("starting", "gather")
+    assert now.phase == "gather"
     now = advanced(now, ToolCalled(call="3", name="memory", input={"command": "delete"}))
-    assert (now.phase, now.step) == ("updating", "consolidate")
+    assert now.phase == "consolidate"
     now = advanced(now, MemorySaved(path="/memories/project/a.md", change="deleted", by="dream"))
     assert now.files == ("/memories/project/a.md",)
     now = advanced(now, UsageReported(usage=Usage(), cost=0.25))
     assert now.cost == 0.25
     assert advanced(now, UsageReported(usage=Usage(), cost=None)).cost is None
-    assert now.running
 
 
 def test_progress_shows_the_last_thirty_turns() -> None:
     now = DreamProgress()
     for number in range(40):
         now = advanced(now, AssistantMessage(blocks=({"type": "text", "text": str(number)},)))
-    assert [turn.text for turn in now.turns] == [str(number) for number in range(40 - SHOWN_TURNS, 40)]
+    assert now.turns == tuple(str(number) for number in range(40 - SHOWN_TURNS, 40))

@@ -65,21 +65,17 @@ def test_until_the_commit_nothing_changes(store: MemoryStore) -> None:
     assert not any(path.is_dir() for path in (store.folder / DREAMS).iterdir())
 
 
-def test_what_became_of_the_copy_is_told_by_file(store: MemoryStore) -> None:
-    changes = dreamed(store).changes()
-    told = [(change.kind, change.name, change.old) for change in changes]
-    assert told == [
+def test_what_became_of_the_copy_is_told_by_file_and_a_commit_brings_all_of_it(store: MemoryStore) -> None:
+    staging = dreamed(store)
+    changes = staging.changes()
+    assert [(change.kind, change.name, change.old) for change in changes] == [
         ("renamed", "deep/z.md", "c.md"),
         ("changed", "a.md", ""),
         ("created", "n.md", ""),
         ("deleted", "b.md", ""),
     ]
     assert str(changes[1]) == "changed a.md (+2 -0 lines)"
-
-
-def test_a_commit_brings_all_of_it_and_the_index_is_true(store: MemoryStore) -> None:
-    staging = dreamed(store)
-    made = staging.commit("s", staging.changes())
+    made = staging.commit("s", changes)
     assert made.kept == ()
     assert digests(store) == digests(staging.copy)
     assert index_names(store) == sorted(memory.name for memory in store.list())
@@ -105,19 +101,15 @@ def test_what_was_saved_meanwhile_wins(store: MemoryStore) -> None:
     assert index_names(store) == sorted(memory.name for memory in store.list())
 
 
-def test_when_a_write_gave_way_nothing_is_deleted(store: MemoryStore) -> None:
+def test_when_a_write_gave_way_nothing_is_deleted_nor_what_changed_meanwhile(store: MemoryStore) -> None:
     """The text of a deleted memory may stand only in the one that gave way."""
     staging = DreamWorkspace.make(store)
     add(staging, "a.md", "Says b.")
     staging.copy.delete("b.md", by="dream")
     store.change("a.md", lambda text: text + "\nBy a person.\n", by="user")
     made = staging.commit("s", staging.changes())
-    assert made.done == ()
-    assert made.kept == ("a.md", "b.md")
+    assert (made.done, made.kept) == ((), ("a.md", "b.md"))
     assert "Says b." in store.read("b.md").text
-
-
-def test_a_memory_that_changed_meanwhile_is_not_deleted_and_one_that_was_deleted_stays_so(store: MemoryStore) -> None:
     staging = DreamWorkspace.make(store)
     staging.copy.delete("b.md", by="dream")
     store.change("b.md", lambda text: text + "\nBy a person.\n", by="user")
@@ -162,14 +154,16 @@ def test_undo_restores_byte_for_byte_and_undoing_again_brings_it_back(store: Mem
     assert content(store) == after
 
 
-def test_undo_keeps_what_was_saved_and_deleted_since(store: MemoryStore) -> None:
+def test_undo_keeps_what_was_saved_while_it_dreamed_and_saved_and_deleted_since(store: MemoryStore) -> None:
     staging = dreamed(store)
+    store.write("meanwhile.md", memory_text("Meanwhile."), expected=None, by="agent")
     staging.commit("s", staging.changes())
     store.write("later.md", memory_text("Later."), expected=None, by="agent")
     store.change("a.md", lambda text: text + "\nBy a person.\n", by="user")
     store.delete("e.md", by="user")
     _, since = undo(store)
     assert sorted(since) == ["a.md", "e.md", "later.md"]
+    assert "Meanwhile." in store.read("meanwhile.md").text
     assert "Later." in store.read("later.md").text
     assert "By a person." in store.read("a.md").text
     assert not store.exists("e.md")
@@ -179,20 +173,9 @@ def test_undo_keeps_what_was_saved_and_deleted_since(store: MemoryStore) -> None
     assert index_names(store) == sorted(memory.name for memory in store.list())
 
 
-def test_what_was_saved_while_it_dreamed_is_no_part_of_the_undo(store: MemoryStore) -> None:
-    staging = dreamed(store)
-    store.write("meanwhile.md", memory_text("Meanwhile."), expected=None, by="agent")
-    staging.commit("s", staging.changes())
-    undo(store)
-    assert "Meanwhile." in store.read("meanwhile.md").text
-
-
-def test_without_a_dream_there_is_nothing_to_undo(store: MemoryStore) -> None:
+def test_without_a_dream_there_is_nothing_to_undo_and_a_snapshot_that_is_gone_is_said(store: MemoryStore) -> None:
     with pytest.raises(UsageError, match="no dream"):
         undo(store)
-
-
-def test_a_snapshot_that_is_gone_is_said(store: MemoryStore) -> None:
     staging = dreamed(store)
     staging.commit("s", staging.changes())
     for _ in range(5):
@@ -201,20 +184,17 @@ def test_a_snapshot_that_is_gone_is_said(store: MemoryStore) -> None:
         undo(store)
 
 
-def test_more_than_a_third_deleted_is_held(store: MemoryStore) -> None:
+def test_more_than_a_third_deleted_is_held_and_a_rename_is_no_deletion(store: MemoryStore) -> None:
+    staging = DreamWorkspace.make(store)
+    for name in "abcd":
+        staging.copy.rename(f"{name}.md", f"all_{name}.md", by="dream")
+    assert held_because(len(staging.base), staging.changes()) == ""
     store.delete("g.md", by="user")
     store.delete("deep/h.md", by="user")  # six are left
     staging = DreamWorkspace.make(store)
     for name, why in (("a", ""), ("b", ""), ("c", "it would delete 3 of 6 memories, more than a third")):
         staging.copy.delete(f"{name}.md", by="dream")
         assert held_because(len(staging.base), staging.changes()) == why
-
-
-def test_a_rename_is_no_deletion(store: MemoryStore) -> None:
-    staging = DreamWorkspace.make(store)
-    for name in "abcd":
-        staging.copy.rename(f"{name}.md", f"all_{name}.md", by="dream")
-    assert held_because(len(staging.base), staging.changes()) == ""
 
 
 def test_a_dream_that_waits_outlives_the_next_copy_and_can_be_committed(store: MemoryStore) -> None:

@@ -82,19 +82,13 @@ def test_the_practice_model_merges_dates_deletes_and_mends_the_index(room: Dream
     assert "%memory dream --undo" in line
 
 
-def test_the_practice_model_merges_exact_duplicates_only(room: DreamRoom) -> None:
+def test_what_is_in_order_stays_byte_for_byte_and_only_exact_duplicates_are_merged(room: DreamRoom) -> None:
+    room.save("user_role", "I am a surgeon.", "user")
+    room.save("project_plan", "Anna leads the plan for the trial.", "project")
     older = "We always report medians in summary tables. Patients below eighteen are left out."
     room.save("feedback_medians", older, "feedback", day="2026-11-10")
     room.save("feedback_tables", "We always report medians in summary tables.", "feedback", day="2026-11-12")
     room.save("reference_gone", "The tables are in `data/none.csv`.", "reference")
-    before = room.content()
-    dream_now(room.agent(model="practice"))
-    assert room.content() == before
-
-
-def test_what_is_in_order_stays_byte_for_byte(room: DreamRoom) -> None:
-    room.save("user_role", "I am a surgeon.", "user")
-    room.save("project_plan", "Anna leads the plan for the trial.", "project")
     before = room.content()
     assert dream_now(room.agent(model="practice")) == "all was in order, nothing changed"
     assert room.content() == before
@@ -133,50 +127,31 @@ def test_with_one_gate_closed_nothing_is_asked(room: DreamRoom) -> None:
         room.turn(room.agent(**settings))
         assert room.asked() == [], settings
         assert room.last == LAST
-
-
-def test_the_practice_model_never_begins_by_itself(room: DreamRoom) -> None:
     untidy(room)
     before = room.content()
     room.turn(room.agent(model="practice", base_url=""))
-    assert room.content() == before
+    assert room.content() == before, "the practice model never begins by itself"
     assert room.events(TurnEnded) == []
 
 
-def test_in_a_project_that_is_not_trusted_never(room: DreamRoom) -> None:
-    room.save_many()
-    room.project.distrust()
+def test_without_memories_without_money_without_trust_and_while_another_dreams_none_begins(room: DreamRoom) -> None:
     agent = room.agent()
     room.turn(agent)
-    assert room.asked() == []
-    with pytest.raises(MemoryRefused, match="trust"):
-        dream_now(agent)
-
-
-def test_without_memories_nothing_happens(room: DreamRoom) -> None:
-    agent = room.agent()
-    room.turn(agent)
-    assert room.asked() == []
     assert dream_now(agent) == "there are no memories to tidy"
     assert not room.store.folder.exists()
-
-
-def test_what_is_spent_today_is_a_gate(room: DreamRoom) -> None:
     room.save_many()
-    agent = room.agent(max_cost_per_day=0.000001)
-    agent.note_spent(1.0)
-    agent.run_sync("hello there")
-    assert agent.part(MemoryPart).dreaming.wait(10)
-    assert room.asked() == []
-
-
-def test_while_another_dreams_none_begins(room: DreamRoom) -> None:
-    room.save_many()
-    agent = room.agent()
+    poor = room.agent(max_cost_per_day=0.000001)
+    poor.note_spent(1.0)
+    poor.run_sync("hello there")
+    assert poor.part(MemoryPart).dreaming.wait(10)
     with DreamLock(room.store.folder, room.store.lock).acquire():
         room.turn(agent)
         with pytest.raises(MemoryRefused, match="tidying these memories"):
             dream_now(agent)
+    room.project.distrust()
+    room.turn(agent)
+    with pytest.raises(MemoryRefused, match="trust"):
+        dream_now(agent)
     assert room.asked() == []
 
 
@@ -242,16 +217,7 @@ def test_its_session_is_in_no_list_and_its_cost_is_in_today_s(room: DreamRoom) -
     assert agent.resume().journal.session == names[0]
 
 
-def test_it_gets_readers_and_the_memory_tool_and_nothing_else(room: DreamRoom) -> None:
-    room.save_many()
-    room.turn(room.agent())
-    [body, *_] = room.asked()
-    names = [tool["name"] for tool in body["tools"]]
-    assert names == ["glob", "grep", "memory", "past_sessions", "read_file"]
-    assert "fact_3.md" in order_in(body)
-
-
-def test_it_may_read_but_write_only_in_the_copy(room: DreamRoom) -> None:
+def test_it_has_readers_and_the_memory_tool_and_may_write_only_in_the_copy(room: DreamRoom) -> None:
     room.save_many()
     (room.folder / "a.txt").write_text("hello")
     agent = room.agent(dreaming=False)
@@ -275,6 +241,9 @@ def test_it_may_read_but_write_only_in_the_copy(room: DreamRoom) -> None:
         text("Done."),
     ]
     dream_now(agent)
+    [body, *_] = room.asked()
+    assert [tool["name"] for tool in body["tools"]] == ["glob", "grep", "memory", "past_sessions", "read_file"]
+    assert "fact_3.md" in order_in(body)
     gave = outcome(room)
     assert ("hello" in gave[0][0], gave[0][1]) == (True, False)
     assert [failed for _, failed in gave[1:4]] == [True, True, True]
@@ -378,9 +347,8 @@ def test_a_stop_rolls_the_lock_back_and_changes_nothing(room: DreamRoom) -> None
     agent = room.agent()
     room.turn(agent, settle=False)
     until(lambda: len(room.asked()) == 2)
-    progress = agent.part(MemoryPart).dreaming.progress
-    assert progress is not None
-    assert (progress.phase, progress.status, progress.running) == ("updating", "running", True)
+    progress = agent.part(MemoryPart).dreaming.now()
+    assert (progress.phase, progress.status) == ("consolidate", "running")
     assert progress.files == ("/memories/project/fact_0.md",)
     assert room.content() == before
     agent.part(MemoryPart).dreaming.stop()
@@ -515,20 +483,12 @@ def test_more_than_a_third_waits_for_a_yes(room: DreamRoom) -> None:
     assert time.time() - room.last / 1e9 < 60
     run_memory(agent, "dream --undo")
     assert room.content() == before
-    with pytest.raises(UsageError, match="no dream is waiting"):
-        run_memory(agent, "dream --accept")
-
-
-def test_one_that_waits_can_be_dropped(room: DreamRoom) -> None:
-    room.save_many()
-    before = room.content()
     room.dreams = [deleting(*[f"fact_{number}.md" for number in range(6)]), text("Done.")]
-    agent = room.agent()
     assert "waiting for your approval" in dream_now(agent)
     assert "discarded" in dream_now(agent, undo=True)
     assert room.content() == before
     with pytest.raises(UsageError, match="no dream is waiting"):
-        dream_now(agent, accept=True)
+        run_memory(agent, "dream --accept")
 
 
 def test_a_dry_run_tells_and_changes_nothing_until_it_is_accepted(room: DreamRoom) -> None:

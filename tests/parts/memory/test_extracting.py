@@ -31,7 +31,6 @@ from ipyagent.journal.events import (
 from ipyagent.journal.view import ContextView
 from ipyagent.loop.budget import spent_today
 from ipyagent.parts.memory.commands import run_memory
-from ipyagent.parts.memory.extract import figures
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text, tool
 
 PLOTS = "/memories/project/plots.md"
@@ -61,9 +60,10 @@ def results(body: dict[str, Any]) -> list[str]:
 # ---------------------------------------------------------------------- what it does
 
 
-def test_what_the_user_said_is_saved_and_told_with_its_undo(room: ExtractRoom) -> None:
+def test_what_the_user_said_is_saved_and_told_with_its_undo_and_what_it_took(room: ExtractRoom) -> None:
     agent = room.agent()
-    room.turn(agent, "I am a surgeon. We always report medians, never means. Hello!")
+    long = text("Medians are robust. " * 300)  # the fork is the first that sends it, and the next turn reads it
+    result = room.turn(agent, "I am a surgeon. We always report medians, never means. Hello!", long)
     assert "type: user" in room.memories("user")["user_surgeon.md"]
     [(name, kept)] = room.memories().items()
     assert "report medians" in kept
@@ -75,13 +75,12 @@ def test_what_the_user_said_is_saved_and_told_with_its_undo(room: ExtractRoom) -
     assert f"saved: {name} (undo: %memory forget {name})" in told
     [done] = room.events(agent, MemoryExtracted)
     assert sorted(done.files) == sorted(event.path for event in saved)
-
-
-def test_what_it_took_is_told_in_full_also_what_was_written_to_the_cache(room: ExtractRoom) -> None:
-    agent = room.agent()
-    long = text("Medians are robust. " * 300)  # the fork is the first that sends it, and the next turn reads it
-    room.turn(agent, "I am a surgeon. We always report medians, never means. Hello!", long)
-    usages = [event.usage for event in room.events(agent, ForkEnded) if event.purpose == "extraction"]
+    forks = room.events(agent, ForkEnded)
+    assert all(fork.seconds > 0 and fork.usage.output > 0 and (fork.cost or 0) > 0 for fork in forks)
+    assert agent.setup.spending.written(5)
+    spent = (result.cost or 0.0) + sum(fork.cost for fork in forks)
+    assert spent_today(agent.project.spend) == pytest.approx(spent, abs=2e-6)
+    usages = [fork.usage for fork in forks if fork.purpose == "extraction"]
     assert sum(usage.cache_read for usage in usages) > 500
     assert sum(usage.cache_write for usage in usages) > 500
     said = next(line for line in run_memory(agent, "stats").splitlines() if "extraction: " in line)
@@ -93,24 +92,19 @@ def test_what_it_took_is_told_in_full_also_what_was_written_to_the_cache(room: E
     assert "2 memories saved" in said
 
 
-def test_a_turn_with_nothing_worth_keeping_saves_nothing_and_makes_no_folder(room: ExtractRoom) -> None:
+def test_it_begins_after_the_turn_has_ended_on_the_disk_and_makes_no_folder_for_nothing(room: ExtractRoom) -> None:
     agent = room.agent()
+    seen: list[bool] = []
+
+    def look(body: dict[str, Any]) -> Reply:
+        seen.append(any(isinstance(event, TurnEnded) for event in room.events(agent)))
+        return text("Nothing to save.")
+
+    room.extraction = look
     room.turn(agent, "what is the mean of column a?")
-    assert len(room.asked(extractions=True)) == 1
+    assert seen == [True]
     assert room.events(agent, MemorySaved) == []
     assert not (room.folder / ".ipyagent" / "memory").exists()
-
-
-def test_nothing_of_it_enters_the_conversation(room: ExtractRoom) -> None:
-    agent = room.agent()
-    room.turn(agent, "we always report medians")
-    room.turn(agent, "and on")
-    last = room.asked(extractions=False)[-1].body
-    assert last is not None
-    assert "extract-memories" not in str(last["messages"])
-    assert agent.session is not None
-    assert ContextView.of(room.events(agent)).messages == agent.session.view.messages
-    assert len(room.events(agent, AssistantMessage)) == 2
 
 
 def test_it_is_served_from_the_cache_of_the_turn(room: ExtractRoom) -> None:
@@ -147,10 +141,18 @@ def test_a_fact_that_changed_is_brought_up_to_date_in_its_file(room: ExtractRoom
     assert list(room.memories()) == [name]
 
 
-def test_it_is_told_what_exists_and_how_much_it_may_use(room: ExtractRoom) -> None:
+def test_it_is_told_what_exists_and_how_much_it_may_use_and_nothing_of_it_enters_the_conversation(
+    room: ExtractRoom,
+) -> None:
     agent = room.agent()
     room.turn(agent, "we always report medians")
     room.turn(agent, "a", tool("python", {"code": "1"}), tool("python", {"code": "2"}), text("b"))
+    last = room.asked(extractions=False)[-1].body
+    assert last is not None
+    assert "extract-memories" not in str(last["messages"])
+    assert agent.session is not None
+    assert ContextView.of(room.events(agent)).messages == agent.session.view.messages
+    assert len(room.events(agent, AssistantMessage)) == 4
     first, second = (directive_in(one.body or {}) for one in room.asked(extractions=True))
     assert "newest 2 messages" in first
     assert "(none yet)" in first
@@ -162,9 +164,10 @@ def test_it_is_told_what_exists_and_how_much_it_may_use(room: ExtractRoom) -> No
 # ---------------------------------------------------------------------- when it runs
 
 
-def test_only_if_enabled_and_only_with_memory(room: ExtractRoom) -> None:
-    for settings in ({"extraction": False}, {"memory": False}):
+def test_only_if_enabled_only_with_memory_and_only_while_there_is_money(room: ExtractRoom) -> None:
+    for settings in ({"max_cost_per_day": 1e-9}, {"extraction": False}, {"memory": False}):
         agent = room.agent(**settings)
+        agent.note_spent(0.0)
         room.turn(agent, "we always report medians")
         agent.close()
     assert room.asked(extractions=True) == []
@@ -221,7 +224,7 @@ def test_remember_is_acted_on_at_once_by_the_agent_itself(room: ExtractRoom) -> 
 
 def test_one_at_a_time_the_newest_is_kept_and_one_trailing_run_ignores_n(room: ExtractRoom) -> None:
     agent, gate = room.agent(extract_every=1), threading.Event()
-    room.extractions = [held(gate)]
+    room.extractions = [held(gate, creating("/memories/project/nests.md", "Herons nest in March.", "project"))]
     room.turn(agent, "turn 0", settle=False)
     assert until(lambda: len(room.asked(extractions=True)) == 1)
     agent.settings.extract_every = 50
@@ -233,6 +236,7 @@ def test_one_at_a_time_the_newest_is_kept_and_one_trailing_run_ignores_n(room: E
     first, trailing = room.asked(extractions=True)
     assert "newest 6 messages" in directive_in(trailing.body or {}), "of turns 1 to 3"
     assert first.finished <= trailing.received
+    assert "\nturn: 1\n" in room.memories()["nests.md"], "what is saved late bears the turn that it comes of"
     room.turn(agent, "turn 4")
     assert len(room.asked(extractions=True)) == 2, "and N counts again"
 
@@ -257,21 +261,6 @@ def test_a_turn_under_way_is_no_part_of_it(room: ExtractRoom) -> None:
     assert [event.upto for event in room.events(agent, MemoryExtracted)] == [
         event.id for event in room.events(agent, TurnEnded)
     ]
-
-
-def test_what_is_saved_late_bears_the_turn_that_it_comes_of(room: ExtractRoom) -> None:
-    agent, gate = room.agent(), threading.Event()
-
-    def late(body: dict[str, Any]) -> Reply:
-        assert gate.wait(60)
-        return creating("/memories/project/nests.md", "Herons nest in March.", "project")
-
-    room.extractions = [late]
-    for number in range(1, 4):
-        room.turn(agent, f"request {number}", settle=False)
-    gate.set()
-    room.settle(agent)
-    assert "\nturn: 1\n" in room.memories()["nests.md"]
 
 
 def test_a_resumed_session_goes_on_where_it_was(room: ExtractRoom) -> None:
@@ -332,7 +321,7 @@ def test_it_may_not_write_run_code_or_leave_the_project(room: ExtractRoom) -> No
     assert room.events(agent, FileChanged) == []
 
 
-def test_it_may_read_and_look_at_memories(room: ExtractRoom) -> None:
+def test_it_may_read_and_look_at_memories_and_what_it_read_was_not_read_by_the_model(room: ExtractRoom) -> None:
     agent = room.agent()
     (room.folder / "data.csv").write_text("a\n1\n")
     seen: list[str] = []
@@ -353,13 +342,6 @@ def test_it_may_read_and_look_at_memories(room: ExtractRoom) -> None:
     assert all("may not run" not in said for said in seen)
     assert "data.csv" in seen[1]
     assert "/memories/project" in seen[3]
-
-
-def test_a_file_that_it_read_was_not_read_by_the_model(room: ExtractRoom) -> None:
-    agent = room.agent()
-    (room.folder / "data.csv").write_text("a\n1\n")
-    room.extractions = [calls([("read_file", {"path": "data.csv"})]), text("done")]
-    room.turn(agent, "hello")
     edit = tool("edit_file", {"path": "data.csv", "old": "1", "new": "2"})
     room.turn(agent, "edit it", edit, text("done"))
     assert (room.folder / "data.csv").read_text() == "a\n1\n", "a file is read before it is edited"
@@ -477,27 +459,6 @@ def test_while_the_next_turn_runs_its_cell_tells(room: ExtractRoom) -> None:
     room.settle(agent)
 
 
-def test_figures_and_money_are_kept(room: ExtractRoom) -> None:
-    agent = room.agent()
-    result = room.turn(agent, "we always report medians")
-    made = figures(room.events(agent))
-    assert made.runs == made.turns == made.files == 1
-    assert made.input + made.cache_read + made.cache_write > 0
-    assert made.output > 0
-    assert made.seconds > 0
-    assert made.cost is not None
-    assert made.cost > 0
-    assert agent.setup.spending.written(5)
-    assert spent_today(agent.project.spend) == pytest.approx((result.cost or 0.0) + made.cost, abs=2e-6)
-
-
-def test_nothing_is_spent_on_it_once_the_day_is_at_its_limit(room: ExtractRoom) -> None:
-    agent = room.agent(max_cost_per_day=1e-9)
-    agent.note_spent(0.0)
-    room.turn(agent, "we always report medians")
-    assert room.asked(extractions=True) == []
-
-
 @pytest.mark.paced
 def test_no_request_of_it_precedes_the_answer_and_the_next_turn_is_not_held_up(room: ExtractRoom) -> None:
     agent, gate = room.agent(), threading.Event()
@@ -515,16 +476,3 @@ def test_no_request_of_it_precedes_the_answer_and_the_next_turn_is_not_held_up(r
     room.settle(agent)
     spans = [(one.received, one.finished) for one in room.asked(extractions=True)]
     assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
-
-
-def test_the_turn_has_ended_on_the_disk_before_it_begins(room: ExtractRoom) -> None:
-    agent = room.agent()
-    seen: list[bool] = []
-
-    def look(body: dict[str, Any]) -> Reply:
-        seen.append(any(isinstance(event, TurnEnded) for event in room.events(agent)))
-        return text("Nothing to save.")
-
-    room.extraction = look
-    room.turn(agent, "hello")
-    assert seen == [True]

@@ -51,10 +51,6 @@ def numbered(*events: Event) -> list[Event]:
     return [msgspec.structs.replace(event, id=number) for number, event in enumerate(events, 1)]
 
 
-def due(made: ExtractionProgress, every: int, upto: int = 99, **more: bool) -> str:
-    return made.due(every, upto, **more)
-
-
 def progress(*events: Event) -> ExtractionProgress:
     made = ExtractionProgress()
     made.apply(LayerDecision(layer="extraction", words=WATCHED))
@@ -94,7 +90,7 @@ def test_a_request_that_a_command_wrote_is_not_read_as_the_users_words() -> None
 
 def test_the_cursor_of_an_older_journal_that_moved_over_what_the_agent_saved_stands() -> None:
     made = progress(saved(), ENDED, MemoryExtracted(upto=2, why="the agent saved memories itself"))
-    assert (made.upto, due(made, 1)) == (2, "wait")
+    assert (made.upto, made.due(1, 99)) == (2, False)
 
 
 def said(text: str) -> UserMessage:
@@ -103,17 +99,17 @@ def said(text: str) -> UserMessage:
 
 def test_it_waits_for_words_or_a_cue_that_the_agent_did_not_act_upon() -> None:
     small = progress(said("mean of x per region"), ENDED)
-    assert small.due(1, 99, words=10) == "wait"
-    assert small.due(1, 99, words=5) == "run"
-    assert small.due(1, 99, words=10, owed=True) == "run", "the last occasion"
-    assert progress(said("Immer Mediane berichten"), ENDED).due(1, 99, words=99) == "run"
-    assert progress(said("sempre mediane"), ENDED).due(1, 99, words=99) == "run"
-    assert progress(said("以后一律用欧元"), ENDED).due(1, 99, words=99) == "run"
-    assert progress(said("tassen bitte"), ENDED).due(1, 99, words=99, cues=["TASSEN"]) == "run", "a word of the user's"
+    assert not small.due(1, 99, words=10)
+    assert small.due(1, 99, words=5)
+    assert small.due(1, 99, words=10, owed=True), "the last occasion"
+    assert progress(said("Immer Mediane berichten"), ENDED).due(1, 99, words=99)
+    assert progress(said("sempre mediane"), ENDED).due(1, 99, words=99)
+    assert progress(said("以后一律用欧元"), ENDED).due(1, 99, words=99)
+    assert progress(said("tassen bitte"), ENDED).due(1, 99, words=99, cues=["TASSEN"]), "a word of the user's"
     acted = progress(said("always medians"), saved(), ENDED)
-    assert acted.due(1, 99, words=99) == "wait", "the agent saved it: the rest can wait"
+    assert not acted.due(1, 99, words=99), "the agent saved it: the rest can wait"
     later = progress(said("hello"), ENDED, said("always medians"), ENDED, said("x"), saved(), ENDED)
-    assert later.due(1, 99, words=99) == "run", "what it saved belongs to another turn"
+    assert later.due(1, 99, words=99), "what it saved belongs to another turn"
 
 
 def test_a_pasted_text_is_looked_at_only_at_its_ends_and_in_linear_time() -> None:
@@ -129,8 +125,8 @@ def test_words_are_counted_in_any_script() -> None:
 
 def test_a_new_kernel_owes_what_an_earlier_one_did_not_look_at() -> None:
     again = KernelStarted(stamp="b", resumed=True)
-    assert progress(said("hi"), ENDED, again).due(1, 99, words=99) == "run"
-    assert progress(said("hi"), ENDED, MemoryExtracted(upto=2), again, said("x"), ENDED).due(1, 99, words=99) == "wait"
+    assert progress(said("hi"), ENDED, again).due(1, 99, words=99)
+    assert not progress(said("hi"), ENDED, MemoryExtracted(upto=2), again, said("x"), ENDED).due(1, 99, words=99)
     failed = LayerFailed(layer="extraction", why="x")
     assert progress(said("hi"), ENDED, *[failed] * MOST_FAILURES, again).pending, "and tries again"
 
@@ -140,7 +136,7 @@ def test_what_was_said_while_it_was_off_is_never_looked_at() -> None:
     made = progress(said("always a"), ENDED, off, said("always b"), ENDED, on, said("c"), ENDED)
     assert made.asked(99) == {0, 1, 7}
     assert made.unwatched == {4}
-    assert made.due(1, 6, words=99) == "run"
+    assert made.due(1, 6, words=99)
     made.apply(MemoryExtracted(id=9, upto=8))
     assert (made.unwatched, made.pending) == (set(), False)
 
@@ -219,10 +215,10 @@ def test_nobody_ends_a_transcript_from_inside() -> None:
 
 def test_after_some_failures_in_a_row_it_is_off() -> None:
     failed = LayerFailed(layer="extraction", why="x")
-    assert due(progress(*[failed] * (MOST_FAILURES - 1), ENDED), 1) == "run"
-    assert due(progress(*[failed] * MOST_FAILURES, ENDED), 1) == "wait"
-    assert due(progress(failed, failed, MemoryExtracted(upto=1), failed, ENDED), 1) == "run"
-    assert due(progress(*[LayerFailed(layer="notes", why="x")] * 5, ENDED), 1) == "run"
+    assert progress(*[failed] * (MOST_FAILURES - 1), ENDED).due(1, 99)
+    assert not progress(*[failed] * MOST_FAILURES, ENDED).due(1, 99)
+    assert progress(failed, failed, MemoryExtracted(upto=1), failed, ENDED).due(1, 99)
+    assert progress(*[LayerFailed(layer="notes", why="x")] * 5, ENDED).due(1, 99)
 
 
 # ---------------------------------------------------------------------- the directive

@@ -233,26 +233,21 @@ def test_after_a_compaction_index_and_instructions_are_read_again(
     assert [event for event in events(agent, CacheBroken) if not event.expected] == []
 
 
-def test_a_compaction_with_nothing_new_on_the_disk_keeps_the_head(make: Make, server: PracticeServer) -> None:
-    agent = make()
-    talk(agent, server)
-    server.script(text("<summary>They spoke of birds.</summary>"))
-    agent.compact()
-    agent.run_sync("go on")
-    assert len(events(agent, SystemPromptFrozen)) == 1
-
-
-def test_a_compaction_of_later_turns_keeps_the_head_for_the_prefix_that_stays(
+def test_a_compaction_of_later_turns_or_with_nothing_new_on_the_disk_keeps_the_head(
     make: Make, server: PracticeServer
 ) -> None:
     agent = make()
     talk(agent, server, 6)
     remember(agent, "plots")
-    server.script(text("<summary>They spoke of birds.</summary>"))
-    agent.compact("--from 3")
-    agent.run_sync("go on")
-    assert len(events(agent, SystemPromptFrozen)) == 1
-    assert "plots.md" not in words(server)
+    store = agent.part(MemoryPart).memories.store("project")
+    for what in ("--from 3", ""):
+        server.script(text("<summary>They spoke of birds.</summary>"))
+        agent.compact(what)
+        agent.run_sync("go on")
+        assert len(events(agent, SystemPromptFrozen)) == 1
+        assert "plots.md" not in words(server)
+        if store.exists("plots.md"):
+            store.delete("plots.md", by="user")  # the disk is as it was
 
 
 def test_after_a_compaction_by_the_server_too(make: Make, server: PracticeServer) -> None:
@@ -365,12 +360,6 @@ def test_ignore_memory_is_said_with_the_request_and_changes_no_prefix(make: Make
         told = [block["text"] for block in body["messages"][-1]["content"]]
         assert any("memory left aside" in each for each in told)
         assert events(agent, MemorySurfaced) == []
-    agent.run_sync("How many herons are there, 有多少苍鹭？")
-    assert "memory left aside" not in str(server.messages[-1].body["messages"][-1])  # type: ignore[index]
-
-
-def test_memory_of_the_computer_is_another_matter(make: Make, server: PracticeServer) -> None:
-    agent = make()
-    for said in ("fix it, and ignore memory errors", "run it without memory limits please", "what is memory usage?"):
+    for said in ("How many herons are there, 有多少苍鹭？", "ignore memory errors, run it without memory limits"):
         agent.run_sync(said)
-        assert "memory left aside" not in str(server.messages[-1].body)
+        assert "memory left aside" not in str(server.messages[-1].body["messages"][-1])  # type: ignore[index]

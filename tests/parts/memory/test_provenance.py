@@ -40,7 +40,10 @@ def gave(text: str, number: int = 2, name: str = "read_file") -> ToolReturned:
 
 
 def ground(*events: Event) -> ProvenanceIndex:
-    return ProvenanceIndex.of(events)
+    made = ProvenanceIndex()
+    for event in events:
+        made.apply(event)
+    return made
 
 
 def found(known: ProvenanceIndex, *pieces: str) -> list[str]:
@@ -77,13 +80,10 @@ def test_what_the_user_did_not_type_or_too_little_of_it_is_no_evidence(piece: st
     assert len(evidence.problems) == 1
 
 
-def test_a_slip_never_turns_a_rule_around() -> None:
+def test_a_slip_never_turns_a_rule_around_and_a_whole_message_is_evidence_unless_it_only_agrees() -> None:
     known = ground(said("we do not want the totals in that table"))
     assert found(known, "we do now want the totals in that table") == []
     assert found(ground(said("keep 15 rows in each table")), "keep 16 rows in each table") == []
-
-
-def test_a_whole_message_is_evidence_however_short_unless_it_only_agrees() -> None:
     assert found(ground(said("Medians!")), "medians") == ["Medians"]
     for bare in ("Ok.", "yes", "Yes, do that.", "ja", "ja mach das", "好的", "好的，可以", "はい、お願いします"):
         assert is_assent(bare), bare
@@ -92,14 +92,11 @@ def test_a_whole_message_is_evidence_however_short_unless_it_only_agrees() -> No
         assert not is_assent(more)
 
 
-def test_the_turn_of_a_quotation_is_known() -> None:
+def test_the_turn_of_a_quotation_is_known_and_why_the_user_denied_a_call_is_their_word() -> None:
     began = SessionStarted(id=1, session="s1", version="1")
     known = ground(began, said("hello there you", 2), gave("x", 3), said("medians only, please", 4), said("go on", 5))
     (quote,) = known.evidence(["medians only please"]).quotes
     assert (quote.session, quote.turn) == ("s1", 2)
-
-
-def test_why_the_user_denied_a_call_is_the_users_word() -> None:
     no = PermissionAnswered(id=2, call="c", answer="deny", by="user", reason="never touch the staging database")
     assert found(ground(said("go on"), no), "never touch the staging database")
     stop = PermissionAnswered(id=2, call="c", answer="deny", by="stop", reason="never touch the staging database")
@@ -146,16 +143,13 @@ def test_a_memory_is_about_its_words_or_closer_to_a_result(told: list[str], quot
     assert ground(said("x"), gave(CSV)).origin(told, quotes).source == source
 
 
-def test_memories_that_were_recalled_or_viewed_are_nobody_elses_text() -> None:
+def test_memories_that_were_recalled_are_nobody_elses_text_and_an_attached_file_is_not_what_the_user_typed() -> None:
     rule = "Deploy on Fridays only, always before noon."
     recalled = MemorySurfaced(id=2, memories=(), text=rule)
     for event in (recalled, gave(rule, name="memory")):
         assert ground(said("when do we deploy?"), event).origin([rule], []).source == "inferred"
     other = MessageReceived(id=2, message="m", sender="a", text=rule)
     assert ground(said("when do we deploy?"), other).origin([rule], []).source == "quoted"
-
-
-def test_an_attached_file_is_not_what_the_user_typed() -> None:
     attached: dict[str, object] = {"type": "text", "text": f"<file>{CSV}</file>"}
     known = ground(said("what is in @orders.csv?", 1, (attached,)))
     assert known.origin(["Always drop rows with a missing region."], []).source == "quoted"
@@ -172,14 +166,6 @@ def test_why_and_how_are_told_apart_and_an_order_of_a_results_is_found_in_them()
     assert (undecided.source, undecided.is_sure) == ("inferred", False), "the check reads them"
     order = ["**How to apply:** always drop rows with a missing region"]
     assert known.origin(told[:2], ["use polars please"], asides=order).source == "quoted"
-
-
-def test_events_are_taken_in_once() -> None:
-    known = ProvenanceIndex()
-    for _ in range(3):
-        for event in (said("use polars"), gave(CSV)):
-            known.apply(event)
-    assert repr(known) == "<ProvenanceIndex 1 said, 1 told>"
 
 
 def test_sentences_sources_and_what_says_the_same() -> None:
@@ -244,6 +230,8 @@ def test_a_long_memory_is_held_against_a_long_result_in_linear_time() -> None:
 
 def test_a_session_without_end_is_kept_as_far_as_it_is_compared() -> None:
     """Of words, orders and messages the newest stay, as many as the texts that are compared can have."""
+    once = (said("use polars"), gave(CSV))
+    assert repr(ground(*once, *once, *once)) == "<ProvenanceIndex 1 said, 1 told>", "events are taken in once"
     known = ProvenanceIndex()
     for number in range(50):
         known.say(f"message {number} typed words " + "-" * 96_000)

@@ -66,19 +66,13 @@ def test_the_wish_to_leave_memory_aside_is_honoured_and_the_machines_memory_is_a
         assert ignores_memory(request), request
         assert not is_due(request), request
     for request in (
-        "how much memory does df use", "why is memory full", "ignore missing values", "free the memory of df"
+        "how much memory does df use", "why is memory full", "ignore missing values", "free the memory of df",
+        "fix it, and ignore memory errors", "run it without memory limits please", "what is memory usage?",
     ):  # fmt: skip
         assert is_due(request), request
 
 
 # ---------------------------------------------------------------------- what is known
-
-
-def test_what_was_shown_or_clicked_away_is_known() -> None:
-    known = known_after(surfaced(1, "a.md"), MemoryDismissed(id=2, path="/memories/project/b.md"))
-    assert known.knows(memory("a.md"))
-    assert known.knows(memory("b.md"))
-    assert not known.knows(memory("c.md"))
 
 
 @pytest.mark.parametrize(
@@ -114,13 +108,11 @@ def test_what_the_model_saved_is_known_until_a_compaction_takes_it_away() -> Non
         assert known_after(saved(5, by=by), gone, DecisionUndone(id=10, event=9)).knows(memory("a.md"))
     assert not known_after(saved(5, by="user")).knows(memory("a.md"))
     assert not known_after(saved(5), saved(6, by="user")).knows(memory("a.md")), "it says something else by now"
-
-
-def test_what_an_extraction_saved_goes_with_the_words_it_was_made_of() -> None:
     said: list[Event] = [MemoryExtracted(id=3, upto=2), UserMessage(id=4, text="I plot with plotly", blocks=())]
     gone = Compacted(id=6, trigger="manual", method="summary", first=1, last=5, blocks=())
     assert known_after(*said, saved(7, by="extraction")).knows(memory("a.md"))
-    assert not known_after(*said, gone, saved(7, by="extraction")).knows(memory("a.md"))
+    words = known_after(*said, gone, saved(7, by="extraction"))
+    assert not words.knows(memory("a.md")), "it goes with the words it was made of"
 
 
 def test_create_on_a_file_that_is_there_has_shown_it() -> None:
@@ -173,8 +165,10 @@ def test_a_compaction_resets_both_and_its_undoing_brings_them_back() -> None:
 
 def test_what_a_compaction_keeps_verbatim_stays_known_and_clicked_away_stays_away() -> None:
     events = (surfaced(2, "a.md"), surfaced(8, "b.md"), MemoryDismissed(id=9, path="/memories/project/c.md"))
-    known = known_after(*events, Compacted(id=10, trigger="auto", method="notes", first=1, last=5, blocks=()))
-    assert [known.knows(memory(name)) for name in ("a.md", "b.md", "c.md")] == [False, True, True]
+    names = ("a.md", "b.md", "c.md", "d.md")
+    gone = Compacted(id=10, trigger="auto", method="notes", first=1, last=5, blocks=())
+    assert [known_after(*events).knows(memory(name)) for name in names] == [True, True, True, False]
+    assert [known_after(*events, gone).knows(memory(name)) for name in names] == [False, True, True, False]
 
 
 # ---------------------------------------------------------------------- what is shown

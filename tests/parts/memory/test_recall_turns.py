@@ -149,7 +149,9 @@ def test_where_the_server_has_no_small_model_the_main_one_chooses_and_that_is_sa
     assert not [event for event in events(agent) if isinstance(event, LayerFailed)]
 
 
-def test_words_alone_stand_before_the_first_request(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+def test_words_alone_stand_before_the_first_request_apart_from_it_and_nothing_comes_twice_in_a_session(
+    make: Make, brain: Brain, save: Callable[..., Path]
+) -> None:
     save("plots.md", "Plots use the colour-blind palette")
     save("money.md", "Totals are in thousands of euros", scope="user")
     agent = make(recall_selector=False)
@@ -167,16 +169,11 @@ def test_words_alone_stand_before_the_first_request(make: Make, brain: Brain, sa
     assert note.by == "ranking"
     assert note.memories[0].age == 12
     assert "plot" in note.memories[0].why
-
-
-def test_nothing_comes_twice_in_a_session_and_a_new_one_begins_anew(
-    make: Make, brain: Brain, save: Callable[..., Path]
-) -> None:
-    save("plots.md", "Plots use the colour-blind palette")
-    agent = make(recall_selector=False)
-    for _ in range(3):
+    said = next(event for event in events(agent) if isinstance(event, UserMessage))
+    assert all("palette" not in str(block) for block in said.blocks)
+    for _ in range(2):
         agent.run_sync("plot the orders again")
-    assert shown(agent) == [["plots.md"]]
+    assert shown(agent) == [["plots.md"], ["money.md"]]
     agent.new()
     agent.run_sync("plot the orders again")
     assert shown(agent) == [["plots.md"]]
@@ -217,39 +214,24 @@ def came(agent: Agent) -> None:
     time.sleep(0.1)  # it is kept by the task that waited for it
 
 
-def test_what_comes_too_late_waits_for_the_next_request_that_it_fits(
+def test_what_comes_too_late_waits_for_the_next_request_that_it_fits_or_is_dropped(
     make: Make, brain: Brain, save: Callable[..., Path]
 ) -> None:
     save("plots.md", "Plots use the colour-blind palette")
-    agent = make()
-    brain.thinks = 0.4
-    agent.run_sync("plot the orders")
-    assert shown(agent) == []
-    came(agent)
-    brain.thinks = 0.0
-    agent.run_sync("make the plot larger")
-    assert "colour-blind palette" in brain.words(-1)
-    assert shown(agent) == [["plots.md"]]
-
-
-def test_what_came_too_late_is_dropped_when_the_user_asks_for_something_else(
-    make: Make, brain: Brain, save: Callable[..., Path]
-) -> None:
-    save("plots.md", "Plots use the colour-blind palette")
-    agent = make()
-    brain.thinks = 0.3
-    agent.run_sync("plot the orders")
-    came(agent)
-    agent.run_sync("what is the capital of Norway")
-    assert shown(agent) == []
-
-
-def test_before_the_request_waits_for_the_choice(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
-    save("plots.md", "Plots use the colour-blind palette")
+    for following, fits in (("make the plot larger", True), ("what is the capital of Norway", False)):
+        agent = make()
+        brain.thinks = 0.4
+        agent.run_sync("plot the orders")
+        assert shown(agent) == []
+        came(agent)
+        brain.thinks = 0.0
+        agent.run_sync(following)
+        assert shown(agent) == ([["plots.md"]] if fits else [])
+        assert ("colour-blind palette" in brain.words(-1)) == fits
     brain.thinks = 0.5
     agent = make(recall_when="before")
     agent.run_sync("plot the orders")
-    assert "colour-blind palette" in brain.words(0)
+    assert "colour-blind palette" in brain.words(-1), "before the request waits for the choice"
 
 
 @pytest.mark.paced
@@ -371,14 +353,6 @@ def test_a_dry_run_tells_what_would_be_picked_and_why(make: Make, brain: Brain, 
     offline = make(recall_selector=False)
     names = {each.recalled.path.rpartition("/")[2] for each in explain(offline, "plot the orders")}
     assert names == {"plots.md", "orders.md"}
-
-
-def test_the_request_is_kept_apart_from_the_memories(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
-    save("plots.md", "Plots use the colour-blind palette")
-    agent = make(recall_selector=False)
-    agent.run_sync("plot the orders")
-    (said,) = [event for event in events(agent) if isinstance(event, UserMessage)]
-    assert all("palette" not in str(block) for block in said.blocks)
 
 
 TURKISH = "stok rakamları haftada bir, pazartesi sabahı güncelleniyor"

@@ -46,7 +46,9 @@ def refused(reason: str) -> Iterator[None]:
     assert caught.value.reason == reason
 
 
-def test_reading_makes_nothing(store: MemoryStore) -> None:
+def test_reading_makes_nothing_and_the_project_folder_is_made_before_the_first_write_only(tmp_path: Path) -> None:
+    made: list[str] = []
+    store = MemoryStore(tmp_path / "memory", "project", prepare=lambda: made.append("made"))
     assert store.list() == []
     assert store.index.text() == store.index.loaded() == ""
     assert store.index.doctor() == store.index.mend() == []
@@ -54,6 +56,17 @@ def test_reading_makes_nothing(store: MemoryStore) -> None:
     with refused("missing"):
         store.read("a.md")
     assert not store.folder.exists()
+    assert made == []
+    store.write("a.md", "A\n", expected=None, by="user")
+    store.write("b.md", "B\n", expected=None, by="user")
+    assert made == ["made"]
+    with refused("exists"):
+        store.write("a.md", "other\n", expected=None, by="user")
+    assert store.read("a.md").text == "A\n"
+    assert (store.folder / ".history" / ".gitignore").read_text() == "*\n", "the history is not given to git"
+    with refused("size"):
+        store.write("c.md", "x" * 1_000_001, expected=None, by="agent")
+    assert len(store.list()) == 2
 
 
 def test_a_new_memory_is_listed_and_indexed(store: MemoryStore) -> None:
@@ -70,23 +83,6 @@ def test_a_new_memory_is_listed_and_indexed(store: MemoryStore) -> None:
     assert (read.text, read.digest) == (text, written.digest)
 
 
-def test_the_project_folder_is_made_before_the_first_write_only(tmp_path: Path) -> None:
-    made: list[str] = []
-    store = MemoryStore(tmp_path / "memory", "project", prepare=lambda: made.append("made"))
-    store.list()
-    assert made == []
-    store.write("a.md", "A\n", expected=None, by="user")
-    store.write("b.md", "B\n", expected=None, by="user")
-    assert made == ["made"]
-
-
-def test_a_name_that_is_taken_is_refused(store: MemoryStore) -> None:
-    store.write("a.md", "A\n", expected=None, by="user")
-    with refused("exists"):
-        store.write("a.md", "other\n", expected=None, by="user")
-    assert store.read("a.md").text == "A\n"
-
-
 def test_a_text_that_changed_since_is_merged_not_overwritten(store: MemoryStore) -> None:
     first = store.write("a.md", fact("A", "d", "- one\n- two\n- three\n"), expected=None, by="agent")
     theirs = fact("A", "d", "- one\n- two, changed\n- three\n- four\n")
@@ -96,40 +92,26 @@ def test_a_text_that_changed_since_is_merged_not_overwritten(store: MemoryStore)
     assert written.change == "merged"
     assert store.read("a.md").text == fact("A", "described", "- zero\n- one\n- two, changed\n- four\n")
     assert store.version("a.md", written.revision).text == theirs
-
-
-def test_a_digest_that_nobody_knows_loses_nothing(store: MemoryStore) -> None:
-    store.write("a.md", "- one\n- two\n", expected=None, by="agent")
-    store.write("a.md", "- three\n", expected="0" * 64, by="agent")
-    assert sorted(store.read("a.md").text.splitlines()) == ["- one", "- three", "- two"]
-
-
-def test_a_memory_deleted_meanwhile_is_written_again(store: MemoryStore) -> None:
-    first = store.write("a.md", "- one\n", expected=None, by="agent")
     store.delete("a.md", by="user")
     assert store.write("a.md", "- one\n- two\n", expected=first.digest, by="agent").change == "created"
-    assert index_names(store) == ["a.md"]
+    assert index_names(store) == ["a.md"], "a memory deleted meanwhile is written again"
+    store.write("a.md", "- three\n", expected="0" * 64, by="agent")
+    assert sorted(store.read("a.md").text.splitlines()) == ["- one", "- three", "- two"], "nobody knows the digest"
 
 
-def test_a_change_sees_the_text_as_it_is(store: MemoryStore) -> None:
+def test_a_change_sees_the_text_as_it_is_and_what_an_edit_raises_passes_through(store: MemoryStore) -> None:
     store.write("a.md", "count 1\n", expected=None, by="agent")
-    done = store.change("a.md", lambda text: text.replace("1", "2"), by="agent")
-    assert (done.change, store.read("a.md").text) == ("changed", "count 2\n")
-    assert store.change("a.md", lambda text: text, by="agent").change == "unchanged"
-    assert len(store.versions("a.md")) == 1
-
-
-def test_what_an_edit_raises_passes_through_and_nothing_is_written(store: MemoryStore) -> None:
-    store.write("a.md", "A\n", expected=None, by="agent")
 
     def edit(text: str) -> str:
         raise LookupError("no match")
 
     with pytest.raises(LookupError, match="no match"):
         store.change("a.md", edit, by="agent")
-    assert store.read("a.md").text == "A\n"
-    assert store.versions("a.md") == []
-    store.change("a.md", lambda text: "B\n", by="agent")  # the lock is free again
+    assert (store.read("a.md").text, store.versions("a.md")) == ("count 1\n", [])
+    done = store.change("a.md", lambda text: text.replace("1", "2"), by="agent")  # the lock is free again
+    assert (done.change, store.read("a.md").text) == ("changed", "count 2\n")
+    assert store.change("a.md", lambda text: text, by="agent").change == "unchanged"
+    assert len(store.versions("a.md")) == 1
 
 
 def test_the_last_versions_are_kept_and_restored(store: MemoryStore) -> None:
@@ -149,9 +131,13 @@ def test_the_last_versions_are_kept_and_restored(store: MemoryStore) -> None:
         store.restore("a.md", "999999", by="user")
 
 
-def test_a_deleted_memory_is_restored_with_its_line(store: MemoryStore) -> None:
+def test_a_deletion_states_what_it_deletes_and_a_deleted_memory_is_restored_with_its_line(store: MemoryStore) -> None:
+    first = store.write("a.md", "A\n", expected=None, by="agent")
     text = fact("A", "about a")
-    store.write("a.md", text, expected=None, by="agent")
+    store.change("a.md", lambda _: text, by="user")
+    with refused("changed"):
+        store.delete("a.md", by="dream", expected=first.digest)
+    assert store.read("a.md").text == text
     gone = store.delete("a.md", by="agent")
     assert gone.change == "deleted"
     assert (store.list(), index_names(store)) == ([], [])
@@ -160,17 +146,15 @@ def test_a_deleted_memory_is_restored_with_its_line(store: MemoryStore) -> None:
     assert index_names(store) == ["a.md"]
 
 
-def test_a_deletion_states_what_it_deletes(store: MemoryStore) -> None:
-    first = store.write("a.md", "A\n", expected=None, by="agent")
-    store.change("a.md", lambda text: "B\n", by="user")
-    with refused("changed"):
-        store.delete("a.md", by="dream", expected=first.digest)
-    assert store.read("a.md").text == "B\n"
-
-
-def test_a_renamed_memory_keeps_its_place_in_the_index_and_its_history(store: MemoryStore) -> None:
+def test_a_renamed_memory_keeps_its_place_in_the_index_and_its_history_and_replaces_none(store: MemoryStore) -> None:
     for name in ("a.md", "b.md", "c.md"):
         store.write(name, fact(name[0], "d"), expected=None, by="agent")
+    before = files_in(store.folder)
+    with refused("exists"):
+        store.rename("a.md", "b.md", by="agent")
+    with refused("missing"):
+        store.rename("z.md", "d.md", by="agent")
+    assert files_in(store.folder) == before
     store.change("b.md", lambda text: text + "more\n", by="agent")
     done = store.rename("b.md", "team/plots.md", by="user")
     assert (done.change, done.memory.name) == ("renamed", "team/plots.md")
@@ -180,16 +164,6 @@ def test_a_renamed_memory_keeps_its_place_in_the_index_and_its_history(store: Me
     store.rename("team/plots.md", "b.md", by="user")
     assert not (store.folder / "team").exists()
     assert index_names(store) == ["a.md", "b.md", "c.md"]
-
-
-def test_a_rename_never_replaces_another_memory(store: MemoryStore) -> None:
-    store.write("a.md", "A\n", expected=None, by="agent")
-    store.write("b.md", "B\n", expected=None, by="agent")
-    with refused("exists"):
-        store.rename("a.md", "b.md", by="agent")
-    with refused("missing"):
-        store.rename("c.md", "d.md", by="agent")
-    assert (store.read("a.md").text, store.read("b.md").text) == ("A\n", "B\n")
 
 
 def test_a_rename_may_change_case_alone(store: MemoryStore) -> None:
@@ -203,17 +177,12 @@ def test_a_file_edited_by_hand_keeps_both_states(store: MemoryStore) -> None:
     store.write("a.md", "A\n", expected=None, by="agent")
     with (store.folder / "a.md").open("a") as file:  # in place, as some editors do
         file.write("by hand\n")
+    (store.folder / "a.md").chmod(0o600)
     done = store.change("a.md", lambda text: text + "by the agent\n", by="agent")
     with (store.folder / "a.md").open("a") as file:
         file.write("again\n")
     assert store.version("a.md", done.revision).text == "A\nby hand\n"
     assert store.read("a.md").text == "A\nby hand\nby the agent\nagain\n"
-
-
-def test_the_mode_of_a_file_stays(store: MemoryStore) -> None:
-    store.write("a.md", "A\n", expected=None, by="agent")
-    (store.folder / "a.md").chmod(0o600)
-    store.change("a.md", lambda text: "B\n", by="agent")
     assert (store.folder / "a.md").stat().st_mode & 0o777 == 0o600
 
 
@@ -232,15 +201,12 @@ def test_a_scan_reads_what_changed_only(store: MemoryStore) -> None:
     assert "m3.md" not in {memory.name for memory in store.list()}
 
 
-def test_memories_come_newest_first(store: MemoryStore) -> None:
+def test_memories_come_newest_first_and_hidden_files_the_index_and_links_are_none(
+    store: MemoryStore, tmp_path: Path
+) -> None:
     for name, when in (("a.md", 3), ("b.md", 1), ("c/d.md", 2)):
         store.write(name, "x\n", expected=None, by="agent")
         os.utime(store.folder / name, (when, when))
-    assert [memory.name for memory in store.list()] == ["a.md", "c/d.md", "b.md"]
-
-
-def test_hidden_files_the_index_and_links_are_no_memories(store: MemoryStore, tmp_path: Path) -> None:
-    store.write("a.md", "A\n", expected=None, by="agent")
     (store.folder / ".hidden.md").write_text("x")
     (store.folder / "notes.txt").write_text("x")
     (store.folder / "sub").mkdir()
@@ -251,7 +217,7 @@ def test_hidden_files_the_index_and_links_are_no_memories(store: MemoryStore, tm
     (tmp_path / "other" / "x.md").write_text("x")
     (store.folder / "far").symlink_to(tmp_path / "other")
     os.mkfifo(store.folder / "pipe.md")
-    assert [memory.name for memory in store.list()] == ["a.md"]
+    assert [memory.name for memory in store.list()] == ["a.md", "c/d.md", "b.md"]
     assert {each.name for each in store.index.doctor() if each.kind == "name"} == {"link.md", "pipe.md"}
 
 
@@ -370,7 +336,12 @@ def test_a_snapshot_brings_the_directory_back_byte_for_byte(store: MemoryStore) 
 
 def test_only_the_last_snapshots_are_kept_and_only_own_ones_put_back(store: MemoryStore, tmp_path: Path) -> None:
     store.write("a.md", "A\n", expected=None, by="agent")
+    half = store.folder / ".history" / "snapshots" / "half-made"
+    half.mkdir(parents=True)
+    (half / "z.md").write_text("left over")
     made = [store.snapshot() for _ in range(7)]
+    assert not half.exists()
+    assert sorted(path.name for path in made[-1].iterdir()) == ["MEMORY.md", "a.md"]
     assert [path.exists() for path in made] == [False, False, True, True, True, True, True]
     with refused("missing"):
         store.put_back(made[0])
@@ -379,16 +350,6 @@ def test_only_the_last_snapshots_are_kept_and_only_own_ones_put_back(store: Memo
     with refused("place"):
         store.put_back(store.folder / ".history" / "snapshots" / ".." / made[3].name)
     assert store.read("a.md").text == "A\n"
-
-
-def test_a_half_made_snapshot_is_swept_away(store: MemoryStore) -> None:
-    store.write("a.md", "A\n", expected=None, by="agent")
-    half = store.folder / ".history" / "snapshots" / "half-made"
-    half.mkdir(parents=True)
-    (half / "z.md").write_text("left over")
-    made = store.snapshot()
-    assert not half.exists()
-    assert sorted(path.name for path in made.iterdir()) == ["MEMORY.md", "a.md"]
 
 
 # -------------------------------------------------------------------- lock
@@ -426,29 +387,18 @@ def test_what_a_killed_writer_left_is_finished_by_the_next_reader(store: MemoryS
     assert store.index.text() == "- [memory](a.md) — a\n- [memory](c.md) — c\n"
     assert list((store.folder / ".history" / "new").iterdir()) == []
     assert not (store.folder / ".history" / "unfinished.json").exists()
-
-
-def test_a_note_that_was_cut_short_mends_the_whole_index(store: MemoryStore) -> None:
-    store.write("a.md", fact("A", "a"), expected=None, by="agent")
-    (store.folder / "c.md").write_text(fact("C", "c"))
+    (store.folder / "d.md").write_text(fact("D", "d"))
     (store.folder / ".history" / "unfinished.json").write_text('["b.m')
     store.list()
-    assert sorted(index_names(store)) == ["a.md", "c.md"]
+    assert sorted(index_names(store)) == ["a.md", "c.md", "d.md"], "a note that was cut short mends the whole index"
 
 
-def test_the_history_is_not_given_to_git(store: MemoryStore) -> None:
-    store.write("a.md", "A\n", expected=None, by="agent")
-    assert (store.folder / ".history" / ".gitignore").read_text() == "*\n"
-
-
-def test_the_index_line_says_what_the_header_says(store: MemoryStore) -> None:
+def test_the_index_line_is_the_fact_with_the_name_of_its_file_once(store: MemoryStore) -> None:
     written = store.write("a.md", fact('"A ] b"', '"tab\\there, line\\nend"'), expected=None, by="agent")
     line = line_of(written.memory)
     assert line == "- [A \\] b](a.md) — tab here, line end"
     assert named_in(line) == "a.md"
-
-
-def test_the_index_line_is_the_fact_with_the_name_of_its_file_once(store: MemoryStore) -> None:
+    store.delete("a.md", by="agent")
     said = "ddof=1 for everything that goes to the regulator (Anna), ddof=0 only for the internal reports of the " + (
         "claims department, and never both in one table"
     )
@@ -476,12 +426,6 @@ def test_doctor_finds_lines_of_the_older_kind_and_mend_renews_them(store: Memory
     store.index.mend()
     assert store.index.text() == new.split("\n")[0] + "\n" + own
     assert store.index.doctor() == []
-
-
-def test_a_text_that_is_too_long_is_refused(store: MemoryStore) -> None:
-    with refused("size"):
-        store.write("a.md", "x" * 1_000_001, expected=None, by="agent")
-    assert store.list() == []
 
 
 def test_conflicts_of_git_are_named_and_neither_side_is_believed(store: MemoryStore) -> None:

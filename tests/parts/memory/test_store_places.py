@@ -24,14 +24,13 @@ def settings(**given: object) -> IPyAgent:
     return IPyAgent(environ={}, **given)
 
 
-def test_by_default_it_is_beside_the_project_and_in_the_users_folder(project: Project) -> None:
+def test_by_default_it_is_beside_the_project_and_the_environment_comes_before_the_setting(
+    project: Project, tmp_path: Path
+) -> None:
     assert memory_folder("project", project, settings(), environ={}) == project.root / ".ipyagent" / "memory"
     assert memory_folder("user", project, settings(), environ={}) == project.user / "memory"
     assert not project.folder.exists()
     assert not project.user.exists()
-
-
-def test_the_environment_comes_before_the_setting(project: Project, tmp_path: Path) -> None:
     chosen = settings(memory_dir=str(tmp_path / "from-setting"))
     assert memory_folder("project", project, chosen, environ={}) == tmp_path.resolve() / "from-setting"
     given = {"IPYAGENT_MEMORY_DIR": str(tmp_path / "from-environment")}
@@ -77,6 +76,13 @@ def test_a_link_out_of_the_project_is_refused(project: Project, tmp_path: Path) 
     (project.folder / "memory").symlink_to("memory")
     with pytest.raises(MemoryRefused):
         memory_folder("project", project, settings(), environ={})
+    (project.folder / "memory").unlink()
+    (project.folder / "memory").write_text("x")
+    with pytest.raises(MemoryRefused, match="is a file"):
+        memory_folder("project", project, settings(), environ={})
+    (tmp_path / "link").symlink_to(outside)  # of the user's own choice: followed once
+    place = memory_folder("project", project, settings(memory_dir=str(tmp_path / "link" / "memory")), environ={})
+    assert place == outside.resolve() / "memory"
 
 
 @pytest.mark.parametrize("what", ["link", "circle", "file", "setting"])
@@ -97,20 +103,6 @@ def test_a_place_of_the_project_that_is_refused_leaves_the_users_memory_as_it_is
     assert memories.refusal("user") == ""
     assert list(memories.stores()) == ["user"]
     assert memories.any_store("user").folder == project.user / "memory"
-
-
-def test_a_link_of_the_users_own_choice_is_followed_once(project: Project, tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "disk")
-    place = memory_folder("project", project, settings(memory_dir=str(tmp_path / "link" / "memory")), environ={})
-    assert place == tmp_path.resolve() / "disk" / "memory"
-
-
-def test_a_file_is_no_place(project: Project) -> None:
-    project.folder.mkdir()
-    (project.folder / "memory").write_text("x")
-    with pytest.raises(MemoryRefused, match="is a file"):
-        memory_folder("project", project, settings(), environ={})
 
 
 def test_the_first_write_makes_the_project_folder_with_its_gitignore(project: Project) -> None:

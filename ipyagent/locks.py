@@ -97,6 +97,11 @@ class Lock:
         if held is not None and self._pid == os.getpid():
             held()
 
+    def holder(self) -> ProcessIdentity | None:
+        """Who holds it, or held it last; None when nobody is named, an identity without a pid when nobody can be
+        told."""
+        return _read(self.path) or _read(self._marker)
+
     # ------------------------------------------------------------------ the system's lock
 
     def _take(self) -> Callable[[], None] | None:
@@ -236,12 +241,6 @@ def is_gone(holder: ProcessIdentity) -> bool | None:
     if holder.space and holder.space != space:
         return None
     return not is_running(holder.pid, holder.started)
-
-
-def is_of_before(holder: ProcessIdentity) -> bool:
-    """Whether its machine, this one, was started anew since."""
-    host, boot, _ = _machine()
-    return holder.host == host and host not in _NAMELESS and bool(holder.boot and boot) and holder.boot != boot
 
 
 def is_running(pid: int, started: float) -> bool:

@@ -157,7 +157,7 @@ def test_a_signal_in_the_middle_leaves_the_memories_as_they_were(room: DreamRoom
     gate.set()
     assert room.content() == before
     if how == signal.SIGKILL:
-        assert DreamLock(room.store.folder, room.store.lock).state(certain=True).holder is None
+        assert DreamLock(room.store.folder, room.store.lock).holder() is None
     else:
         assert process.returncode == 1
         assert out == ""

@@ -99,7 +99,7 @@ def _accepted(agent: RunningAgent, store: MemoryStore) -> str:
     if waiting is None:
         raise UsageError(f"no dream is waiting for approval; {command(store.scope)} starts one")
     staging = DreamWorkspace.of(store, waiting)
-    with DreamLock(store.folder, store.lock).acquire(certain=True) as taken:
+    with DreamLock(store.folder, store.lock).acquire() as taken:
         made = staging.commit(waiting.session, waiting.changes)
         taken.succeed()
     staging.drop()

@@ -2,8 +2,8 @@
 holds. When one is due, what it is told, and the dream itself from the lock to its end: a session of its own on a copy
 of the memories, then the commit. How far it has come is read off its events alone.
 
-Nothing reaches the memories before the commit, and whatever ends it sooner, an error, a stop, a limit, puts the
-time of the last consolidation back."""
+Nothing reaches the memories before the commit, and whatever ends it sooner, an error, a stop, a limit, leaves the time
+of the last consolidation as it was."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from ipyagent.parts.memory.extract import dream_tools, harmless, manifest
 from ipyagent.parts.memory.index import MOST_LINES
 from ipyagent.parts.memory.ranking import filled
 from ipyagent.parts.memory.store import Memory, MemoryStore
-from ipyagent.parts.memory.transaction import DreamLock, HeldLock
+from ipyagent.parts.memory.transaction import DreamLock
 from ipyagent.parts.memory.transcripts import typed_in
 from ipyagent.project import DREAM
 from ipyagent.version import __version__
@@ -139,21 +139,19 @@ class Gates:
         """Whether the last dream is not long enough ago, or sessions were counted a moment ago, in words; "" when it
         may be due. A last time that lies ahead, the clock was set back, counts by how far it is away. `glance`: who
         holds the lock is left for later, so that nothing is waited for."""
-        state = lock.glance() if glance else lock.state()
-        if state is None:
-            return ""
-        ago = abs(time.time() - state.last)
+        ago = abs(time.time() - lock.last())
         if ago < hours * 3600:
             return f"the last dream was {ago / 3600:.1f} hours ago; {hours:g} lie between two at least"
         looked = self._looked.get(lock.path)
         if looked is not None and time.monotonic() - looked < LOOK_SECONDS:
             return "sessions were counted less than 10 minutes ago"
-        return f"process {state.holder.pid} dreams now" if state.holder is not None else ""
+        holder = None if glance else lock.holder()
+        return f"process {holder.pid} dreams now" if holder is not None else ""
 
     def closed(self, lock: DreamLock, *, hours: float, sessions: int, touched: Callable[[float], int]) -> str:
         """Whether too few sessions were written since the last dream, in words. `touched` counts them since a
         Unix time."""
-        last, now = lock.state().last, time.time()
+        last, now = lock.last(), time.time()
         self._looked[lock.path] = time.monotonic()
         count = touched(last if last <= now else now - hours * 3600)
         return f"{count} sessions since the last dream; {sessions} call for one" if count < sessions else ""
@@ -274,7 +272,6 @@ class Dream:
         self._lock = DreamLock(store.folder, store.lock)
         self._tell = tell
         self._paid = paid
-        self._taken: HeldLock | None = None
         self._staging: DreamWorkspace | None = None
         self._last = 0.0
         self._waits = False
@@ -285,19 +282,12 @@ class Dream:
         return f"<Dream {self.progress.status} in {self._store!r}>"
 
     async def run(
-        self,
-        main: MainThreadExecutor,
-        model: AnthropicModel,
-        name: str,
-        *,
-        dry_run: bool = False,
-        certain: bool = False,
+        self, main: MainThreadExecutor, model: AnthropicModel, name: str, *, dry_run: bool = False
     ) -> DreamProgress:
-        """Dream; how it ended is a value. `certain`: the lock of a process that is surely dead is not waited for.
-        Raises MemoryRefused ("busy") while another dreams."""
+        """Dream; how it ended is a value. Raises MemoryRefused ("busy") while another dreams."""
         self._say(message="")
         try:
-            await whole(partial(self._begin, certain))
+            await whole(self._begin)
             await self._dream(main, model, name, dry_run)
         except asyncio.CancelledError:
             self._say(status="killed", message="stopped; no memory was changed")
@@ -316,9 +306,8 @@ class Dream:
 
     # ------------------------------------------------------------------ from the lock to the copy
 
-    def _begin(self, certain: bool) -> None:
-        self._last = self._lock.state(certain=certain).last
-        self._taken = self._lock.acquire(certain=certain)
+    def _begin(self) -> None:
+        self._last = self._lock.acquire().last()
         self._staging = DreamWorkspace.make(self._store)
 
     async def _ended(self) -> None:
@@ -326,13 +315,12 @@ class Dream:
             await whole(self._end)
         except RuntimeError:  # the process ends: no thread may be begun any more
             self._end()
-        except MemoryRefused as problem:  # whoever finds the lock later rolls it back
+        except MemoryRefused as problem:  # the copy stays until the next dream
             self._say(message=f"{self.progress.message}; {problem}")
 
     def _end(self) -> None:
-        """Let go of everything, in every way out: what is not committed is rolled back."""
-        if self._taken is not None:
-            self._taken.fail()  # nothing, once it has succeeded
+        """Let go of everything, in every way out."""
+        self._lock.release()
         if self._staging is not None and not self._waits:
             self._staging.drop()
 
@@ -341,7 +329,6 @@ class Dream:
     async def _dream(self, main: MainThreadExecutor, model: AnthropicModel, name: str, dry_run: bool) -> None:
         staging = self._staging
         assert staging is not None
-        assert self._taken is not None
         self._setup.project.make()
         started = SessionStarted(session=new_session_id() + DREAM, version=__version__)
         session = Session.create(self._setup.project.sessions, started)
@@ -359,22 +346,20 @@ class Dream:
                 return
             if changes:
                 with suppress(asyncio.CancelledError):  # once begun it comes to its end
-                    await whole(partial(self._commit, staging, started.session, changes, self._taken))
+                    await whole(partial(self._commit, staging, started.session, changes))
                 assert self._committed is not None
                 for event in saved_events(self._committed):
                     session.record(event)
                 self._say(files=tuple(dict.fromkeys(written.memory.path for written in self._committed.written)))
             elif not dry_run:
-                await whole(self._taken.succeed)
+                await whole(self._lock.succeed)
             self._say(status="completed", message=done_line(self._committed, self._store.scope))
         finally:
             session.close()
 
-    def _commit(
-        self, staging: DreamWorkspace, session: str, changes: tuple[DreamChange, ...], taken: HeldLock
-    ) -> None:
+    def _commit(self, staging: DreamWorkspace, session: str, changes: tuple[DreamChange, ...]) -> None:
         self._committed = staging.commit(session, changes)
-        taken.succeed()
+        self._lock.succeed()
 
     async def _work(
         self, session: Session, main: MainThreadExecutor, model: AnthropicModel, name: str, staging: DreamWorkspace

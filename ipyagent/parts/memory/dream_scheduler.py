@@ -179,7 +179,7 @@ class DreamScheduler:
         self._begin()
         self._task = asyncio.current_task()
         try:
-            return await self._job(store).run(main, model, name, dry_run=dry_run, certain=True)
+            return await self._job(store).run(main, model, name, dry_run=dry_run)
         finally:
             self._task = None
             self._ended.set()

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import msgspec
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.locks import Lock, LockHeld, ProcessIdentity, identity, is_gone, is_of_before
+from ipyagent.locks import Lock, LockHeld, ProcessIdentity
 from ipyagent.parts.memory.safe_paths import SandboxedDir
 
 HISTORY = ".history"
@@ -228,21 +228,13 @@ class StoreLock:
         root = self._files.root
         if not root.is_dir() and self._prepare is not None:
             self._prepare()
-        status = self._files.make(_LOCK)
-        if status is not None and not stat.S_ISREG(status.st_mode):
-            raise MemoryRefused(f"{root / _LOCK} is a link or a folder; remove it", reason="link")
-        lock = Lock(root / _LOCK, seconds=seconds, poll=0.004)
+        lock, stop = Lock(root / _LOCK, seconds=seconds, poll=0.004), STOP.get()
         try:
-            stop = STOP.get()
-            lock.acquire(stop.is_set if stop is not None else lambda: False)
+            _acquire(lock, self._files, _LOCK, stop.is_set if stop is not None else lambda: False)
         except LockHeld:
             _refuse_stopped()
             told = f"another process has held the lock of {root} for {seconds:.0f} s; try again"
             raise MemoryRefused(told, reason="busy") from None
-        except OSError as problem:
-            raise MemoryRefused(
-                f"{root} cannot be locked ({problem}): fix its permissions, or name another folder", reason="disk"
-            ) from None
         return lock
 
     def _recover(self) -> None:
@@ -261,182 +253,96 @@ class StoreLock:
         self.end()
 
 
+def _acquire(lock: Lock, files: SandboxedDir, name: str, stopped: Callable[[], bool] = lambda: False) -> None:
+    """Take the lock of a file of the history, its folders made. Raises LockHeld, MemoryRefused."""
+    status = files.make(name)
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        raise MemoryRefused(f"{files.root / name} is a link or a folder; remove it", reason="link")
+    try:
+        lock.acquire(stopped)
+    except LockHeld:
+        raise
+    except OSError as problem:
+        raise MemoryRefused(
+            f"{files.root} cannot be locked ({problem}): fix its permissions, or name another folder", reason="disk"
+        ) from None
+
+
 def _refuse_stopped() -> None:
     stop = STOP.get()
     if stop is not None and stop.is_set():
         raise MemoryRefused("stopped before anything was written", reason=STOPPED)
 
 
-# ---- `.consolidate-lock`: who tidies a memory directory now, and when that was last done. Its time of change IS
-# the time of the last consolidation. A file without content is free. While a dream holds it, it says who does and
-# which time to put back: its holder does so when it fails, whoever comes later when the holder is dead. A pid alone
-# is not identity: the time at which the process began, counted from the machine's start so that setting the clock
-# does not touch it, is.
+# ---- `.consolidate-lock`: its time of change IS the time of the last consolidation, and nothing sets it but one that
+# came to its end. Whoever is at it holds a lock in the history, which dies with its holder, see `locks`: a dream that
+# fails or is killed leaves nothing to put back.
 
 NAME = ".consolidate-lock"
-HERE = 3600.0
-"""Seconds after which the lock of a dead process of this machine counts no longer."""
-ELSEWHERE = 6 * 3600.0
-"""The same for another machine, whose processes cannot be looked at."""
-MOST_HOLDER = 10_000
-
-
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that tidies: `boot` names the run of its machine ("" where the system does not tell), `started`
-    is in seconds from then; `space` names the numbering of its
-    processes; `before` the time to put back, in nanoseconds (0: there was none)."""
-
-    pid: int
-    host: str
-    boot: str
-    started: float
-    token: str
-    before: int = 0
-    space: str = ""
-
-
-class State(msgspec.Struct, frozen=True, kw_only=True):
-    """`last`: Unix time of the last consolidation, 0.0 for never; `holder`: who is at it now, since `since`."""
-
-    last: float = 0.0
-    holder: Holder | None = None
-    since: float = 0.0
+_DREAMS = f"{HISTORY}/dreaming"
+TRY = 0.1
+"""Seconds that the lock is tried for: another who looks whether it is held holds it for a moment."""
 
 
 class DreamLock:
-    """The lock of one memory directory. `guard` is the store's lock, held for moments only."""
+    """The lock of whoever tidies one memory directory; as a context it is let go of at the end. `guard` is the store's
+    lock, held for moments only."""
 
     def __init__(self, folder: Path, guard: Callable[[], AbstractContextManager[None]]) -> None:
         self.path = folder / NAME
         self._files = SandboxedDir(folder)
         self._guard = guard
+        self._lock = Lock(folder / _DREAMS, seconds=TRY)
 
     def __repr__(self) -> str:
         return f"<DreamLock {self.path}>"
 
-    def glance(self) -> State | None:
-        """How it stands when nobody tidies: one `stat`. None: somebody does, or did when it was killed."""
-        try:
-            status = os.lstat(self.path)
-        except OSError:  # nobody ever tidied here; where it cannot be read it cannot be taken either
-            return State()
-        return State(last=status.st_mtime) if not status.st_size and stat.S_ISREG(status.st_mode) else None
-
-    def state(self, *, certain: bool = False) -> State:
-        """How it stands. A lock whose holder is dead is rolled back first, if it is old enough not to be doubted;
-        `certain`: also a younger one of a dead process of this machine."""
-        if (free := self.glance()) is not None:
-            return free
-        with self._guard():
-            return self._seen(certain)
-
-    def acquire(self, *, certain: bool = False) -> HeldLock:
-        """Take it: write, then read again who won. Raises MemoryRefused ("busy") while another dreams."""
-        mine = Holder(**identity()._asdict())
-        with self._guard():
-            now = self._seen(certain)
-            if now.holder is not None:
-                raise busy(now)
-            before = self._files.status(NAME)
-            mine = msgspec.structs.replace(mine, before=before.st_mtime_ns if before is not None else 0)
-            self._put(msgspec.json.encode(mine), None)
-        won = self._read()
-        if won is None or won.token != mine.token:
-            raise busy(State(holder=won, since=time.time()))
-        return HeldLock(self, mine)
-
-    def _seen(self, certain: bool) -> State:
-        """The state, a dead lock rolled back; under the guard."""
-        status = self._files.status(NAME)
-        if status is None:
-            return State()
-        if not stat.S_ISREG(status.st_mode):
-            raise MemoryRefused(f"{self.path} is a link or a folder; remove it", reason="link")
-        if not status.st_size:
-            return State(last=status.st_mtime)
-        holder = self._read()
-        if holder is None:  # whoever wrote something else: judged by age alone, and the time stays
-            holder = Holder(pid=0, host="", boot="", started=0.0, token="", before=status.st_mtime_ns)
-        if not is_stale(holder, time.time() - status.st_mtime, certain=certain):
-            return State(last=holder.before / 1e9, holder=holder, since=status.st_mtime)
-        self._free(holder.before)
-        return State(last=holder.before / 1e9)
-
-    def _read(self) -> Holder | None:
-        try:
-            return msgspec.json.decode(self._files.read(NAME, MOST_HOLDER) or b"", type=Holder)
-        except msgspec.DecodeError:
-            return None
-
-    def _free(self, modified: int | None) -> None:
-        """No holder; the time now, or the one given, or with 0 no file."""
-        if modified == 0:
-            self._files.remove(NAME)
-        else:
-            self._put(b"", modified)
-
-    def _put(self, content: bytes, modified: int | None) -> None:
-        """Content and time change in one step: a process killed in between would leave a false time."""
-        ready = f"{NEW}/dream-lock"
-        self._files.replace(ready, content, f"{NEW}/dream-lock-new")
-        if modified is not None:
-            self._files.touch(ready, modified)
-        self._files.move(ready, NAME)
-
-
-class HeldLock:
-    """A lock that is held. Used as a context it is rolled back at the end, unless `succeed` came first."""
-
-    def __init__(self, lock: DreamLock, holder: Holder) -> None:
-        self._lock = lock
-        self._holder = holder
-        self._open = True
-
-    def __enter__(self) -> HeldLock:
+    def __enter__(self) -> DreamLock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.fail()
+        self.release()
 
-    def succeed(self) -> bool:
-        """The consolidation is done, now; whether the lock was still ours."""
-        return self._end(done=True)
+    def last(self) -> float:
+        """Unix time of the last consolidation, 0.0 for never: one `stat`."""
+        try:
+            return os.lstat(self.path).st_mtime
+        except OSError:  # where it cannot be read it cannot be taken either
+            return 0.0
 
-    def fail(self) -> bool:
-        """Put the old time back; nothing when it was let go already."""
-        return self._end(done=False)
+    def holder(self) -> ProcessIdentity | None:
+        """Who tidies now; None for nobody, an identity without a pid for somebody who is not known."""
+        try:
+            with self._lock:
+                return None
+        except LockHeld:
+            return self._lock.holder() or ProcessIdentity(0, "", "", "", 0.0, "")
+        except OSError:  # there is no such folder
+            return None
 
-    def _end(self, *, done: bool) -> bool:
-        if not self._open:
-            return False
-        self._open, lock = False, self._lock
-        with lock._guard():
-            now = lock._read()
-            if now is None or now.token != self._holder.token:
-                return False  # it was taken for dead, and rolled back, by somebody else
-            lock._free(None if done else self._holder.before)
-        return True
+    def acquire(self) -> DreamLock:
+        """Take it. Raises MemoryRefused ("busy") while another tidies."""
+        status = self._files.status(NAME)
+        if status is not None and not stat.S_ISREG(status.st_mode):
+            raise MemoryRefused(f"{self.path} is a link or a folder; remove it", reason="link")
+        try:
+            _acquire(self._lock, self._files, _DREAMS)
+        except LockHeld:
+            told, holder = "another process is tidying these memories", self._lock.holder()
+            if holder is not None and holder.pid:
+                where = "" if holder.host == platform.node() else f" on {holder.host}"
+                held = self._files.status(_DREAMS)
+                since = time.strftime("%H:%M", time.localtime(held.st_mtime if held is not None else None))
+                told = f"process {holder.pid}{where} has been tidying these memories since {since}"
+            raise MemoryRefused(f"{told}; try again later", reason="busy") from None
+        return self
 
+    def succeed(self) -> None:
+        """The consolidation is done, now."""
+        with self._guard():
+            self._files.replace(NAME, b"", f"{NEW}/dream-lock")
+        self.release()
 
-def is_stale(holder: Holder, age: float, *, certain: bool = False) -> bool:
-    """Whether a lock of so many seconds counts no longer. An age below zero, the clock was set back, counts as
-    long as it is far away."""
-    known = ProcessIdentity(holder.pid, holder.host, holder.boot, holder.space, holder.started, holder.token)
-    if is_of_before(known):
-        return True
-    gone = is_gone(known)
-    return abs(age) > ELSEWHERE if gone is None else gone and (certain or abs(age) > HERE)
-
-
-def busy(state: State) -> MemoryRefused:
-    """Why the lock cannot be had."""
-    holder = state.holder
-    if holder is None or not holder.pid:
-        return MemoryRefused("another process is tidying these memories; try again later", reason="busy")
-    where = "" if holder.host == platform.node() else f" on {holder.host}"
-    since = time.strftime("%H:%M", time.localtime(state.since))
-    return MemoryRefused(
-        f"process {holder.pid}{where} has been tidying these memories since {since}; try again later", reason="busy"
-    )
-
-
+    def release(self) -> None:
+        """Let go, the time as it was; nothing when it is not held."""
+        self._lock.release()

@@ -55,7 +55,7 @@ class Mortal(MemoryStore):
 def dream(folder: Path) -> None:
     where = folder.name
     store = Mortal(folder, where)
-    DreamLock(folder, store.lock).acquire()
+    lock = DreamLock(folder, store.lock).acquire()
     if where == "taken":
         die()
     staging = DreamWorkspace.make(store)
@@ -68,6 +68,7 @@ def dream(folder: Path) -> None:
     if where == "dreamed":
         die()
     staging.commit("session", staging.changes())
+    assert lock
     die()
 
 
@@ -111,9 +112,9 @@ def main(how: str, *given: str) -> None:
         race(int(given[0]), Path(given[1]))
     else:
         folder = Path(given[0])
-        DreamLock(folder, MemoryStore(folder, "project").lock).acquire()
-        print("there", flush=True)
-        time.sleep(60)
+        with DreamLock(folder, MemoryStore(folder, "project").lock).acquire():
+            print("there", flush=True)
+            time.sleep(60)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ MODES = ("ask", "auto", "read_only")
 
 def _old_name(new: str) -> traitlets.Any:
     """The trait of a setting's former name, which holds for one release: it warns and sets the new one."""
-    return traitlets.Any(help=f"The old name of `{new}`.").tag(config=True, renamed=new)
+    return traitlets.Any(help=f"The old name of `{new}`.").tag(renamed=new)
 
 
 class IPyAgent(Configurable):
@@ -44,307 +44,229 @@ class IPyAgent(Configurable):
         "",
         help="Model id, `practice`, or `local:PATH.gguf`; empty: ANTHROPIC_MODEL, a server's only model, or "
         f"{DEFAULT_MODEL}.",
-    ).tag(config=True)
+    )
     project = Unicode(
         "", help="Folder that holds the project's state in `.ipyagent/`; empty: found from the notebook's folder."
-    ).tag(config=True)
+    )
     small_model = Unicode(
         "", help="Model for small jobs; empty: the cheapest of the family, or `model` where the server lacks it."
-    ).tag(config=True)
-    base_url = Unicode("", help="Address of a Messages API server, without /v1; empty: ANTHROPIC_BASE_URL.").tag(
-        config=True
     )
-    provider = Enum(
-        ("anthropic", "bedrock", "vertex"), "anthropic", help="Which client of the Anthropic SDK to use."
-    ).tag(config=True)
+    base_url = Unicode("", help="Address of a Messages API server, without /v1; empty: ANTHROPIC_BASE_URL.")
+    provider = Enum(("anthropic", "bedrock", "vertex"), "anthropic", help="Which client of the Anthropic SDK to use.")
     effort = Enum(
         ("", "low", "medium", "high", "xhigh", "max"), "", help="Reasoning effort; empty: the model's default."
-    ).tag(config=True)
+    )
     mode = Enum(
-        MODES, "ask",
+        MODES,
+        "ask",
         help="Permissions: ask (before all code and changes), auto (most code runs; asks before anything destructive, "
         "and before Python code reaches a new host, starts a program or changes what undo could not restore) or "
         "read_only.",
-    ).tag(config=True)  # fmt: skip
+    )
     server_tools: List[Any] = List(
         help="Tools that the provider runs: web_search ($10 for 1,000 searches) and web_fetch, by name or as "
         '{"name": "web_search", "max_uses": 3, "allowed_domains": ["example.org"]}; empty: none.'
-    ).tag(config=True)
-    max_turns = Int(
-        50, min=1, help="Maximum number of model calls in one request; then it ends as `limit`."
-    ).tag(config=True)
-    max_output = Int(0, min=0, help="Largest reply in tokens; 0: the model's own largest, at most 32,000.").tag(
-        config=True
     )
+    max_turns = Int(50, min=1, help="Maximum number of model calls in one request; then it ends as `limit`.")
+    max_output = Int(0, min=0, help="Largest reply in tokens; 0: the model's own largest, at most 32,000.")
     max_cost = Float(
         0.0, min=0.0, help="US dollars that one request may cost before it pauses and asks you; 0: no limit."
-    ).tag(config=True)
-    max_cost_per_day = Float(
-        0.0, min=0.0, help="US dollars that all sessions together may cost a day; 0: no limit."
-    ).tag(config=True)
+    )
+    max_cost_per_day = Float(0.0, min=0.0, help="US dollars that all sessions together may cost a day; 0: no limit.")
     price = Dict(
-        value_trait=List(Float(min=0.0), minlen=2, maxlen=4), key_trait=Unicode(),
+        value_trait=List(Float(min=0.0), minlen=2, maxlen=4),
+        key_trait=Unicode(),
         help="US dollars a million tokens, by a model's name: in and out, and of cache reads and writes where they "
-        "are known, as in {\"qwen3\": [0.5, 2.0]}; before what a server tells and what is known.",
-    ).tag(config=True)  # fmt: skip
+        'are known, as in {"qwen3": [0.5, 2.0]}; before what a server tells and what is known.',
+    )
     rerun = Enum(
         ("auto", "replay", "answer", "always"),
         "auto",
         help="What an unchanged %%agent cell does: replay (its recorded code runs again, without the model), answer "
         "(the stored answer is shown, nothing runs), always (the model is asked again); auto: in a live front-end "
         "replay, once after each kernel start, else always.",
-    ).tag(config=True)
+    )
     panels = Enum(
         ("auto", "widgets", "static"),
         "auto",
         help="How a turn is shown while it runs: a widget, or static output rewritten each second (auto: in Colab).",
-    ).tag(config=True)
+    )
     window = Int(
         0,
         min=0,
         help="Context window in tokens; 0: what the server says, else what is known of the model, else 200,000.",
-    ).tag(config=True)
+    )
     auto_compact_percent = Int(
         0, min=0, max=100, help="Lower the auto-compact threshold to this percentage of the window; 0: the default."
-    ).tag(config=True)
-    reserve_tokens = Int(20_000, min=0, help="Tokens of the window kept free for a summary.").tag(config=True)
-    auto_buffer = Int(13_000, min=0, help="Tokens from the effective window down to the auto-compact threshold.").tag(
-        config=True
     )
-    warning_buffer = Int(
-        20_000, min=0, help="Tokens from the auto-compact threshold down to the warning threshold."
-    ).tag(config=True)
-    error_buffer = Int(20_000, min=0, help="Tokens from the auto-compact threshold down to the error threshold.").tag(
-        config=True
-    )
-    block_buffer = Int(3_000, min=0, help="Tokens from the effective window down to the hard limit.").tag(config=True)
-    prompt_cache = Bool(True, help="Put cache breakpoints on requests.").tag(config=True)
-    cache_ttl = Enum(("5m", "1h"), "5m", help="How long the provider keeps a cached prefix.").tag(config=True)
-    thinking = Bool(True, help="Let models think if they can.").tag(config=True)
-    max_retries = Int(
-        4, min=0, help="How often a request is retried when the server is busy, failing or unreachable."
-    ).tag(config=True)
-    max_retry_wait = Float(60.0, min=0.0, help="Longest wait in seconds before a retry, whatever the server says.").tag(
-        config=True
-    )
-    request_timeout = Float(
-        600.0, min=0.1, help="Seconds of silence from the server before a request counts as lost."
-    ).tag(config=True)
-    tool_output_chars = Int(25_000, min=500, help="Maximum characters of one tool result that reach the model.").tag(
-        config=True
-    )
-    live_output_chars = Int(200_000, min=1_000, help="Maximum characters of one tool call's output shown live.").tag(
-        config=True
-    )
-    shell_timeout = Int(120, min=1, help="Seconds a shell command may run unless the call says otherwise.").tag(
-        config=True
-    )
+    reserve_tokens = Int(20_000, min=0, help="Tokens of the window kept free for a summary.")
+    auto_buffer = Int(13_000, min=0, help="Tokens from the effective window down to the auto-compact threshold.")
+    warning_buffer = Int(20_000, min=0, help="Tokens from the auto-compact threshold down to the warning threshold.")
+    error_buffer = Int(20_000, min=0, help="Tokens from the auto-compact threshold down to the error threshold.")
+    block_buffer = Int(3_000, min=0, help="Tokens from the effective window down to the hard limit.")
+    prompt_cache = Bool(True, help="Put cache breakpoints on requests.")
+    cache_ttl = Enum(("5m", "1h"), "5m", help="How long the provider keeps a cached prefix.")
+    thinking = Bool(True, help="Let models think if they can.")
+    max_retries = Int(4, min=0, help="How often a request is retried when the server is busy, failing or unreachable.")
+    max_retry_wait = Float(60.0, min=0.0, help="Longest wait in seconds before a retry, whatever the server says.")
+    request_timeout = Float(600.0, min=0.1, help="Seconds of silence from the server before a request counts as lost.")
+    tool_output_chars = Int(25_000, min=500, help="Maximum characters of one tool result that reach the model.")
+    live_output_chars = Int(200_000, min=1_000, help="Maximum characters of one tool call's output shown live.")
+    shell_timeout = Int(120, min=1, help="Seconds a shell command may run unless the call says otherwise.")
     redact_secrets = Bool(
         True, help="Mask what looks like a secret in results, attachments and messages before the model gets them."
-    ).tag(config=True)
+    )
     backup_mb = Int(
         100, min=0, help="Largest file in MB of which undo keeps a copy before code changes it; larger: asked."
-    ).tag(config=True)
-    allowed_folders = List(Unicode(), help="More folders that the agent may read without asking.").tag(config=True)
+    )
+    allowed_folders = List(Unicode(), help="More folders that the agent may read without asking.")
     engine = Enum(
         ("client", "server", "auto"),
         "client",
         help="Who compacts the context: client (ipyagent), server (the provider), auto (the provider if it can).",
-    ).tag(config=True)
-    layer_store_results = Bool(True, help="Keep large tool results in files, with a preview in the context.").tag(
-        config=True
     )
-    layer_clear_results = Bool(True, help="Clear old results of tools that can run again (tool-result clearing).").tag(
-        config=True
-    )
-    layer_server_edits = Bool(True, help="Let the provider clear old tool results where it can.").tag(config=True)
-    layer_collapse = Bool(False, help="Replace finished sub-tasks by short summaries near the window's end.").tag(
-        config=True
-    )
-    layer_notes = Bool(True, help="Keep session notes in the background and use them as the summary.").tag(config=True)
-    layer_server_compaction = Bool(True, help="Let the provider compact the context if `engine` says so.").tag(
-        config=True
-    )
-    layer_summarize = Bool(True, help="Summarise the conversation at the auto-compact threshold.").tag(config=True)
-    layer_reactive = Bool(True, help="Compact and try once more when the server says the prompt is too long.").tag(
-        config=True
-    )
+    layer_store_results = Bool(True, help="Keep large tool results in files, with a preview in the context.")
+    layer_clear_results = Bool(True, help="Clear old results of tools that can run again (tool-result clearing).")
+    layer_server_edits = Bool(True, help="Let the provider clear old tool results where it can.")
+    layer_collapse = Bool(False, help="Replace finished sub-tasks by short summaries near the window's end.")
+    layer_notes = Bool(True, help="Keep session notes in the background and use them as the summary.")
+    layer_server_compaction = Bool(True, help="Let the provider compact the context if `engine` says so.")
+    layer_summarize = Bool(True, help="Summarise the conversation at the auto-compact threshold.")
+    layer_reactive = Bool(True, help="Compact and try once more when the server says the prompt is too long.")
     store_chars = Int(
         25_000,
         min=200,
         help="Size from which a tool result is kept in a file, in characters of English prose (2.9 per token).",
-    ).tag(config=True)
+    )
     store_message_chars = Int(
         200_000, min=200, help="The same for all results of one message together, counted like `store_chars`."
-    ).tag(config=True)
+    )
     whole_chars = Int(
         4_000_000, min=1_000, help="Maximum characters kept of one stored result; longer ones are cut in the middle."
-    ).tag(config=True)
+    )
     live_objects = Int(
         20, min=0, help="Maximum number of objects of stored results that stay available under `_agent`."
-    ).tag(
-        config=True
     )
-    live_objects_mb = Int(1_000, min=0, help="Maximum megabytes of objects that stay available under `_agent`.").tag(
-        config=True
-    )
-    preview_chars = Int(2_000, min=100, help="Size of a stored result's preview, counted like `store_chars`.").tag(
-        config=True
-    )
+    live_objects_mb = Int(1_000, min=0, help="Maximum megabytes of objects that stay available under `_agent`.")
+    preview_chars = Int(2_000, min=100, help="Size of a stored result's preview, counted like `store_chars`.")
     clear_policy = Enum(
         ("economic", "every_turn"), "economic", help="Clear old tool results when it pays, or before every request."
-    ).tag(config=True)
-    clear_keep = Int(3, min=0, help="Newest tool results that clearing by count never takes.").tag(config=True)
-    clear_chars = Int(100, min=0, help="Results up to this many characters are not worth clearing.").tag(config=True)
-    clear_idle_minutes = Float(60.0, min=0.0, help="Minutes of silence after which the provider's cache is cold.").tag(
-        config=True
     )
-    clear_idle_keep = Int(5, min=1, help="Newest tool results kept when the cache is cold.").tag(config=True)
-    server_clear_trigger = Int(180_000, min=0, help="Input tokens at which the server clears results.").tag(config=True)
-    server_clear_at_least = Int(140_000, min=0, help="Minimum tokens that the server clears at once.").tag(config=True)
-    notes_start = Int(10_000, min=100, help="Tokens of conversation before session notes are first written.").tag(
-        config=True
-    )
-    notes_step = Int(5_000, min=100, help="Tokens of conversation between two updates of the session notes.").tag(
-        config=True
-    )
-    notes_calls = Int(3, min=0, help="Tool calls since the last notes before an update is due.").tag(config=True)
-    notes_section_tokens = Int(
-        2_000, min=100, help="Maximum tokens in one section of the session notes."
-    ).tag(config=True)
-    notes_tokens = Int(12_000, min=500, help="Maximum tokens in all session notes.").tag(config=True)
-    keep_tokens = Int(
-        10_000, min=0, help="Minimum tokens of the newest conversation kept verbatim after the notes."
-    ).tag(config=True)
-    keep_messages = Int(
-        5, min=0, help="Minimum number of messages with text kept verbatim after the notes."
-    ).tag(config=True)
+    clear_keep = Int(3, min=0, help="Newest tool results that clearing by count never takes.")
+    clear_chars = Int(100, min=0, help="Results up to this many characters are not worth clearing.")
+    clear_idle_minutes = Float(60.0, min=0.0, help="Minutes of silence after which the provider's cache is cold.")
+    clear_idle_keep = Int(5, min=1, help="Newest tool results kept when the cache is cold.")
+    server_clear_trigger = Int(180_000, min=0, help="Input tokens at which the server clears results.")
+    server_clear_at_least = Int(140_000, min=0, help="Minimum tokens that the server clears at once.")
+    notes_start = Int(10_000, min=100, help="Tokens of conversation before session notes are first written.")
+    notes_step = Int(5_000, min=100, help="Tokens of conversation between two updates of the session notes.")
+    notes_calls = Int(3, min=0, help="Tool calls since the last notes before an update is due.")
+    notes_section_tokens = Int(2_000, min=100, help="Maximum tokens in one section of the session notes.")
+    notes_tokens = Int(12_000, min=500, help="Maximum tokens in all session notes.")
+    keep_tokens = Int(10_000, min=0, help="Minimum tokens of the newest conversation kept verbatim after the notes.")
+    keep_messages = Int(5, min=0, help="Minimum number of messages with text kept verbatim after the notes.")
     keep_user_tokens = Int(
         20_000, min=0, help="Maximum tokens of your own messages kept word for word beside a summary or notes."
-    ).tag(config=True)
+    )
     keep_most_tokens = Int(
         40_000, min=0, help="Maximum tokens of the newest conversation kept verbatim after the notes."
-    ).tag(config=True)
-    restore_files = Int(
-        5, min=0, help="Maximum number of files, recently read, that are restored after a compaction."
-    ).tag(
-        config=True
     )
-    restore_file_tokens = Int(5_000, min=0, help="Maximum tokens of one restored file.").tag(config=True)
-    restore_tokens = Int(50_000, min=0, help="Maximum tokens of all restored files.").tag(config=True)
-    compact_failures = Int(3, min=1, help="Failures in a row after which automatic compaction stops.").tag(config=True)
-    compact_thrash_turns = Int(3, min=0, help="Turns within which a second automatic compaction is refused.").tag(
-        config=True
-    )
-    collapse_percent = Int(90, min=1, max=100, help="Percent of the effective window at which sub-tasks collapse.").tag(
-        config=True
-    )
-    memory = Bool(True, help="Use memory; off: nothing is loaded, recalled, extracted or tidied.").tag(config=True)
-    memory_dir = Unicode("", help="Folder of the project memory; empty: .ipyagent/memory of the project.").tag(
-        config=True
-    )
-    memory_per_worktree = Bool(False, help="Give each git worktree a memory of its own.").tag(config=True)
+    restore_files = Int(5, min=0, help="Maximum number of files, recently read, that are restored after a compaction.")
+    restore_file_tokens = Int(5_000, min=0, help="Maximum tokens of one restored file.")
+    restore_tokens = Int(50_000, min=0, help="Maximum tokens of all restored files.")
+    compact_failures = Int(3, min=1, help="Failures in a row after which automatic compaction stops.")
+    compact_thrash_turns = Int(3, min=0, help="Turns within which a second automatic compaction is refused.")
+    collapse_percent = Int(90, min=1, max=100, help="Percent of the effective window at which sub-tasks collapse.")
+    memory = Bool(True, help="Use memory; off: nothing is loaded, recalled, extracted or tidied.")
+    memory_dir = Unicode("", help="Folder of the project memory; empty: .ipyagent/memory of the project.")
+    memory_per_worktree = Bool(False, help="Give each git worktree a memory of its own.")
     memory_guidelines = Unicode(
         "", help="Guidelines (a team's policy) that join the memory section: text, or the path of a .md or .txt file."
-    ).tag(config=True)
-    recall = Bool(True, help="Recall the memories that fit each request.").tag(config=True)
+    )
+    recall = Bool(True, help="Recall the memories that fit each request.")
     recall_when = Enum(
         ("beside", "before"),
         "beside",
         help="beside: while the model works, shown with its next call; before: the request waits, at most 3 s.",
-    ).tag(config=True)
-    recall_selector = Bool(True, help="Let the small model choose among candidates; off: full-text ranking alone.").tag(
-        config=True
     )
-    recall_files = Int(5, min=0, help="Maximum number of memories shown for one request.").tag(config=True)
-    recall_bytes = Int(60_000, min=0, help="Maximum bytes of memories shown in one session.").tag(config=True)
+    recall_selector = Bool(True, help="Let the small model choose among candidates; off: full-text ranking alone.")
+    recall_files = Int(5, min=0, help="Maximum number of memories shown for one request.")
+    recall_bytes = Int(60_000, min=0, help="Maximum bytes of memories shown in one session.")
     recall_selector_from = Int(
         6, min=1, help="Memories not yet shown before the small model chooses; among fewer, full-text ranking does."
-    ).tag(config=True)
-    extraction = Bool(True, help="Look for new memories in the background after a turn.").tag(config=True)
-    extract_every = Int(1, min=1, help="Turns between two extractions.").tag(config=True)
-    extract_turns = Int(5, min=1, help="Maximum number of model calls in one extraction.").tag(config=True)
-    extract_words = Int(
-        150, min=0, help="New words from you that start an extraction if no cue does (0: every turn)."
-    ).tag(config=True)
-    extract_cues = List(
-        Unicode(), help="More words, in any language, that start an extraction as soon as you use one."
-    ).tag(config=True)
+    )
+    extraction = Bool(True, help="Look for new memories in the background after a turn.")
+    extract_every = Int(1, min=1, help="Turns between two extractions.")
+    extract_turns = Int(5, min=1, help="Maximum number of model calls in one extraction.")
+    extract_words = Int(150, min=0, help="New words from you that start an extraction if no cue does (0: every turn).")
+    extract_cues = List(Unicode(), help="More words, in any language, that start an extraction as soon as you use one.")
     extract_quiet_minutes = Float(
         10.0,
         min=0.0,
         help="Minutes without a request after which a waiting extraction runs (0: never for this reason).",
-    ).tag(config=True)
+    )
     extract_end_seconds = Float(
         10.0, min=0.0, help="Seconds that the kernel waits at its end for a last extraction (0: it does not wait)."
-    ).tag(config=True)
+    )
     extract_from = Enum(
         ("cheapest", "conversation", "transcript"),
         "cheapest",
         help="What an extraction reads: the conversation (cached, main model), a transcript (small model), or what is "
         "cheapest.",
-    ).tag(config=True)
+    )
     extract_messages = Int(
-        40, min=2, help="Maximum number of messages that an extraction reads in the conversation; for more, it reads "
-        "a transcript."
-    ).tag(config=True)
+        40,
+        min=2,
+        help="Maximum number of messages that an extraction reads in the conversation; for more, it reads "
+        "a transcript.",
+    )
     extract_answer_chars = Int(
         600, min=40, help="Maximum characters of one answer in the transcript that an extraction reads."
-    ).tag(config=True)
+    )
     extract_line_chars = Int(
         160, min=20, help="Maximum characters of one tool call, and of its result, in that transcript."
-    ).tag(config=True)
-    extract_tokens = Int(20_000, min=500, help="Maximum tokens of a transcript that one extraction reads.").tag(
-        config=True
     )
+    extract_tokens = Int(20_000, min=500, help="Maximum tokens of a transcript that one extraction reads.")
     background_percent = Float(
         15.0,
         min=0.0,
         max=100.0,
         help="Percent of the cost that background work may take before an extraction is put off to its last occasion.",
-    ).tag(config=True)
-    dreaming = Bool(True, help="Tidy the memory in the background, once a day at most.").tag(config=True)
-    dream_hours = Float(24.0, min=0.0, help="Hours between two dreams, which tidy the memory.").tag(config=True)
-    dream_sessions = Int(5, min=1, help="Sessions used since the last dream before the next one is due.").tag(
-        config=True
     )
-    instructions = Bool(True, help="Load instruction files (AGENTS.md, CLAUDE.md, AGENT.md, rules).").tag(config=True)
-    skills = Bool(True, help="Offer skills (folders with a SKILL.md) to the model.").tag(config=True)
-    subagents = Bool(True, help="Let the model start sub-agents.").tag(config=True)
-    subagents_at_once = Int(8, min=1, help="Sub-agents that work at the same time; more wait for their turn.").tag(
-        config=True
-    )
-    subagent_turns = Int(30, min=1, help="Maximum number of model calls of one sub-agent.").tag(config=True)
+    dreaming = Bool(True, help="Tidy the memory in the background, once a day at most.")
+    dream_hours = Float(24.0, min=0.0, help="Hours between two dreams, which tidy the memory.")
+    dream_sessions = Int(5, min=1, help="Sessions used since the last dream before the next one is due.")
+    instructions = Bool(True, help="Load instruction files (AGENTS.md, CLAUDE.md, AGENT.md, rules).")
+    skills = Bool(True, help="Offer skills (folders with a SKILL.md) to the model.")
+    subagents = Bool(True, help="Let the model start sub-agents.")
+    subagents_at_once = Int(8, min=1, help="Sub-agents that work at the same time; more wait for their turn.")
+    subagent_turns = Int(30, min=1, help="Maximum number of model calls of one sub-agent.")
     subagent_silence = Float(
         900.0, min=0.0, help="Seconds without a sign of work after which a sub-agent is stopped (0: never)."
-    ).tag(config=True)
-    subagent_progress = Float(30.0, min=0.0, help="Seconds between two progress lines of a sub-agent (0: none).").tag(
-        config=True
     )
+    subagent_progress = Float(30.0, min=0.0, help="Seconds between two progress lines of a sub-agent (0: none).")
     children = _old_name("subagents")
     children_at_once = _old_name("subagents_at_once")
     child_turns = _old_name("subagent_turns")
     child_silence = _old_name("subagent_silence")
     child_progress = _old_name("subagent_progress")
-    messages = Bool(True, help="Let sub-agents, and sessions of one project, send one another messages.").tag(
-        config=True
-    )
-    plan_wait = Float(600.0, min=0.1, help="Seconds a sub-agent waits for the answer to its plan.").tag(config=True)
-    mcp = Bool(True, help="Offer the tools of MCP servers (mcp.json) to the model.").tag(config=True)
-    mcp_timeout = Float(60.0, min=0.1, help="Seconds an MCP server may be silent in a call.").tag(config=True)
-    mcp_startup_timeout = Float(60.0, min=0.1, help="Seconds an MCP server may take to start.").tag(config=True)
-    mcp_wait = Float(15.0, min=0.0, help="Seconds a request waits for MCP servers that start.").tag(config=True)
+    messages = Bool(True, help="Let sub-agents, and sessions of one project, send one another messages.")
+    plan_wait = Float(600.0, min=0.1, help="Seconds a sub-agent waits for the answer to its plan.")
+    mcp = Bool(True, help="Offer the tools of MCP servers (mcp.json) to the model.")
+    mcp_timeout = Float(60.0, min=0.1, help="Seconds an MCP server may be silent in a call.")
+    mcp_startup_timeout = Float(60.0, min=0.1, help="Seconds an MCP server may take to start.")
+    mcp_wait = Float(15.0, min=0.0, help="Seconds a request waits for MCP servers that start.")
     mcp_inline_tools = Int(
         20, min=0, help="Maximum number of MCP tools listed to the model; if there are more, it searches for them."
-    ).tag(config=True)
+    )
     mcp_inline_percent = Float(
         5.0, min=0.0, help="Percent of the window that MCP tools may take before the model searches for them instead."
-    ).tag(config=True)
+    )
     without = List(
         Unicode(),
         help="Parts of the agent to leave out, by name: memory, skills, subagents, shell, …, or another package's.",
-    ).tag(config=True)
-    trust_all = Bool(False, help="Trust every folder without asking (for tests and containers).").tag(config=True)
+    )
+    trust_all = Bool(False, help="Trust every folder without asking (for tests and containers).")
 
     def __init__(self, environ: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         known = [*setting_names(), "parent", "config"]
@@ -461,7 +383,7 @@ class IPyAgent(Configurable):
         return ""
 
 
-_SETTINGS = IPyAgent.class_traits(config=True)
+_SETTINGS = {name: trait.tag(config=True) for name, trait in IPyAgent.class_own_traits().items()}
 RENAMED: Mapping[str, str] = {
     name: trait.metadata["renamed"] for name, trait in _SETTINGS.items() if "renamed" in trait.metadata
 }

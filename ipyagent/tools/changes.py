@@ -153,7 +153,7 @@ class PendingChange:
         """Journal the change and make it. Raises ToolFailure when the file has changed since
         `before` was read, or cannot be written."""
         try:
-            made = _missing(self.path.parent)
+            made = [folder for folder in self.path.parents if not folder.exists()]
             self.path.parent.mkdir(parents=True, exist_ok=True)
             temporary = await _written_off_the_loop(self.path, self.after)
         except OSError as problem:
@@ -272,15 +272,6 @@ async def _written_off_the_loop(path: Path, data: bytes) -> Path:
     except asyncio.CancelledError:
         writing.add_done_callback(remove)
         raise
-
-
-def _missing(folder: Path) -> list[Path]:
-    """Folders that do not exist yet, innermost first."""
-    found = []
-    while not folder.exists():
-        found.append(folder)
-        folder = folder.parent
-    return found
 
 
 def diff(before: bytes | None, after: bytes | None, name: str) -> str:

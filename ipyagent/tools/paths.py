@@ -12,11 +12,13 @@ import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import Path
+from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.journal import FOLDER
-from ipyagent.journal.protocols import Permission, Workspace
+from ipyagent.journal.protocols import Permission, PermissionQuestion, Workspace
 
 GUARDED = (".git", ".ipyagent")
 """Folders no tool writes into, at any depth."""
@@ -62,6 +64,24 @@ def readable(path: Path, workspace: Workspace) -> bool:
 def read_permission(path: str, workspace: Workspace) -> Permission:
     """ "none" inside the project and the allowed folders, "ask" elsewhere."""
     return "none" if readable(resolved(path, workspace), workspace) else "ask"
+
+
+def reading(name: str, title: str) -> dict[str, Any]:
+    """What `@tool` says of the tool `name` that reads what stands at its argument `path`; `title` is the question for a
+    path that is outside."""
+
+    def permission(given: dict[str, Any], workspace: Workspace) -> Permission:
+        return read_permission(given["path"], workspace)
+
+    def question(given: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
+        sought = f": {given['pattern']}" if "pattern" in given else ""
+        return PermissionQuestion(title=title, text=f"{resolved(given['path'], workspace)}{sought}")
+
+    def pattern(given: dict[str, Any], workspace: Workspace) -> str:
+        return f"{name}({escape(str(resolved(given['path'], workspace)))})"
+
+    rules = {"permission": permission, "question": question, "pattern": pattern}
+    return {**rules, "parallel": True, "recreatable": True, "writes": False}
 
 
 def writable(path: str, workspace: Workspace) -> Path:

@@ -35,16 +35,11 @@ MOST_PICTURES = 8
 """Pictures of one run that reach the model."""
 
 
-def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
-    return PermissionQuestion(title="Run this code?", text=arguments["code"], language="python")
-
-
-def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
-    return code_danger(arguments["code"], workspace.folder)
-
-
 @tool(
-    permission="ask", writes=True, pattern="python", question=_question, destructive=_destructive, recreatable=True
+    pattern="python",
+    question=lambda given, _: PermissionQuestion(title="Run this code?", text=given["code"], language="python"),
+    destructive=lambda given, workspace: code_danger(given["code"], workspace.folder),
+    recreatable=True,
 )
 async def python(code: str, *, workspace: Workspace) -> ToolOutput:
     """Run Python code in the user's namespace, as a notebook cell does: magics, `!commands` and top-level await work,
@@ -98,8 +93,11 @@ def output_of(done: Execution, limit: int) -> ToolOutput:
     failed = bool(done.error) or done.interrupted
     alone = not (done.output or done.displays or done.images or failed)
     live = ObjectRef(done.live.value, alone=alone) if done.live is not None else None
+    note = f"{len(done.images)} figure{'s' * (len(done.images) > 1)}" if done.images else ""
+    if failed:
+        note = "interrupted" if done.interrupted else plain(done.error or "").strip().rpartition("\n")[2][:120]
     blocks = (text_block(text), *pictures)
-    return ToolOutput(blocks=blocks, is_error=failed, note=_note(done), live=live, shown=done.shown)
+    return ToolOutput(blocks=blocks, is_error=failed, note=note, live=live, shown=done.shown)
 
 
 MOST_BLOCK = 4
@@ -139,14 +137,6 @@ def in_cells(text: str) -> str:
         parts += [text[at:begin], "<cell>"]
         at = found.end()
     return "".join(parts) + text[at:]
-
-
-def _note(done: Execution) -> str:
-    if done.interrupted:
-        return "interrupted"
-    if done.error:
-        return plain(done.error).strip().rpartition("\n")[2][:120]
-    return f"{len(done.images)} figure{'s' * (len(done.images) > 1)}" if done.images else ""
 
 
 # ---- The `variables` tool: what the user has in the kernel. It reads without calling: an expression is names,
@@ -196,10 +186,18 @@ def resolve(expression: str, namespace: dict[str, Any], hidden: dict[str, Any] |
     value = namespace[tree.id]
     for step in reversed(steps):
         where = ast.unparse(step)
-        if isinstance(step, ast.Attribute):
-            value = _attribute(value, step.attr, where)
-        elif isinstance(step, ast.Subscript):
+        if isinstance(step, ast.Subscript):
             value = _item(value, _constant(step.slice, where), where)
+        elif isinstance(step, ast.Attribute):
+            kind, found = TypeInfo(type(value)), stored(value, step.attr)
+            if found is MISSING and _is_table(kind):
+                found = _column(value, step.attr)
+            if found is MISSING:
+                raise ToolFailure(
+                    f"{_quoted(where)}: a {one_line(kind.name)} stores no {_quoted(step.attr)} "
+                    "(properties and methods would run code: use the python tool)"
+                )
+            value = found
     return value
 
 
@@ -211,18 +209,6 @@ def _constant(node: ast.expr, where: str) -> Any:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise ToolFailure(f"{_quoted(where)}: the subscript must be a constant; allowed: {_ALLOWED}") from None
-
-
-def _attribute(value: Any, name: str, where: str) -> Any:
-    found = stored(value, name)
-    if found is MISSING and _is_table(TypeInfo(type(value))):
-        found = _column(value, name)
-    if found is MISSING:
-        raise ToolFailure(
-            f"{_quoted(where)}: a {one_line(TypeInfo(type(value)).name)} stores no {_quoted(name)} "
-            "(properties and methods would run code: use the python tool)"
-        )
-    return found
 
 
 def _item(value: Any, key: Any, where: str) -> Any:

@@ -133,18 +133,15 @@ def unwrapped(text: str) -> str:
             gap = True
             continue
         own, before = fenced or bool(_OWN_LINE.match(line)), kept[-1] if kept else ""
-        if before and not own and (_goes_on(before, line) if gap else not re.match(r"\s|[|#]|```", before)):
+        # an empty line may stand in the middle of a sentence
+        goes_on = line[:1].islower() and not _ENDS.search(before) if gap else not re.match(r"\s|[|#]|```", before)
+        if before and not own and goes_on:
             kept[-1] = f"{before} {line}"
         else:
             kept += [""] * (gap and bool(kept)) + [line]
         fenced ^= line.startswith("```")
         gap = False
     return "\n".join(kept)
-
-
-def _goes_on(before: str, line: str) -> bool:
-    """Whether an empty line between these two stands in the middle of a sentence."""
-    return line[0].islower() and not _ENDS.search(before)
 
 
 def line_of(error: ErrorDetails, parameters: Mapping[str, inspect.Parameter]) -> str:
@@ -184,11 +181,12 @@ class FunctionTool:
         pattern: Rule[str],
         question: Callable[[Arguments, Workspace], PermissionQuestion] | None,
         destructive: Rule[str],
-        covers: Callable[[str, Arguments, Workspace], bool] | None = None,
-        sandboxed: Callable[[Arguments, Workspace], Needed] | None = None,
-        store_chars: int | None = None,
-        deferred: str = "",
+        covers: Callable[[str, Arguments, Workspace], bool] | None,
+        sandboxed: Callable[[Arguments, Workspace], Needed] | None,
+        store_chars: int | None,
+        deferred: str,
     ) -> None:
+        name = name or getattr(function, "__name__", "")
         if not _NAME.fullmatch(name):
             raise UsageError(f"a tool's name is 1 to 64 of a-z, A-Z, 0-9, _ and -; {name!r} is not")
         self.name = name
@@ -426,23 +424,11 @@ def tool(
     `permission`, `writes`, `pattern` and `destructive` may be functions of the arguments and the workspace.
     """
 
-    def made(function: Callable[..., Any]) -> FunctionTool:
-        return FunctionTool(
-            function,
-            name=name or getattr(function, "__name__", ""),
-            permission=permission,
-            parallel=parallel,
-            recreatable=recreatable,
-            writes=writes,
-            pattern=pattern,
-            question=question,
-            destructive=destructive,
-            covers=covers,
-            sandboxed=sandboxed,
-            store_chars=store_chars,
-            deferred=deferred,
-        )
-
+    made = partial(
+        FunctionTool, name=name, permission=permission, parallel=parallel, recreatable=recreatable, writes=writes,
+        pattern=pattern, question=question, destructive=destructive, covers=covers, sandboxed=sandboxed,
+        store_chars=store_chars, deferred=deferred,
+    )  # fmt: skip
     return made if function is None else made(function)
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
+from ipyagent.journal.protocols import ToolOutput, Workspace
 from ipyagent.parts.files import searching
 from ipyagent.parts.files.documents import Stop, in_worker
 from ipyagent.parts.files.searching import glob_regex, walk
 from ipyagent.tools.answers import capped, clean, text_output
 from ipyagent.tools.notebook_view import hidden_lines
-from ipyagent.tools.paths import read_permission, resolved, shown
+from ipyagent.tools.paths import reading, resolved, shown
 from ipyagent.tools.schema import tool
 
 # ---- `glob`: files by name, sorted, in bounds.
@@ -30,23 +30,7 @@ SECONDS = 20.0
 """Longest walk."""
 
 
-def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
-    return read_permission(arguments["path"], workspace)
-
-
-def _glob_question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
-    path = resolved(arguments["path"], workspace)
-    return PermissionQuestion(title="List a folder outside the project?", text=f"{path}: {arguments['pattern']}")
-
-
-def _glob_pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
-    return f"glob({resolved(arguments['path'], workspace)})"
-
-
-@tool(
-    permission=_permission, parallel=True, recreatable=True, writes=False,
-    question=_glob_question, pattern=_glob_pattern,
-)  # fmt: skip
+@tool(**reading("glob", "List a folder outside the project?"))
 async def glob(pattern: str, path: str = ".", *, workspace: Workspace) -> ToolOutput:
     """Find files by name. Version control, caches and environments are left out.
 
@@ -84,19 +68,7 @@ async def glob(pattern: str, path: str = ".", *, workspace: Workspace) -> ToolOu
 
 # ---- `grep`: lines by regular expression, matched in a process that is killed when it takes too long.
 
-def _grep_question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
-    path = resolved(arguments["path"], workspace)
-    return PermissionQuestion(title="Search outside the project?", text=f"{path}: {arguments['pattern']}")
-
-
-def _grep_pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
-    return f"grep({resolved(arguments['path'], workspace)})"
-
-
-@tool(
-    permission=_permission, parallel=True, recreatable=True, writes=False,
-    question=_grep_question, pattern=_grep_pattern,
-)  # fmt: skip
+@tool(**reading("grep", "Search outside the project?"))
 async def grep(
     pattern: str,
     path: str = ".",

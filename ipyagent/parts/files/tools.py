@@ -21,7 +21,7 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.journal import FOLDER, LONGEST_LINE, lines_of
-from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
+from ipyagent.journal.protocols import PermissionQuestion, ToolOutput, Workspace
 from ipyagent.kernel.notebook import KnownIds, Notebook
 from ipyagent.parts.files.documents import (
     MISSING,
@@ -50,7 +50,7 @@ from ipyagent.tools.changes import (
     refuse_stand_in,
 )
 from ipyagent.tools.notebook_view import full_text
-from ipyagent.tools.paths import digest, in_force, read_bytes, read_permission, resolved, shown, writable
+from ipyagent.tools.paths import digest, in_force, read_bytes, reading, resolved, shown, writable
 from ipyagent.tools.schema import tool
 
 # ---- `read_file`: any file in a form the model can use, read in bounded pieces and never waiting.
@@ -79,28 +79,8 @@ _KINDS = {
 _WORKBOOKS = (".xlsx", ".xlsm", ".xltx", ".xltm")
 
 
-def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
-    return read_permission(arguments["path"], workspace)
-
-
-def _read_question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
-    path = resolved(arguments["path"], workspace)
-    return PermissionQuestion(title="Read a file outside the project?", text=str(path))
-
-
-def _read_pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
-    import glob
-
-    return f"read_file({glob.escape(str(resolved(arguments['path'], workspace)))})"
-
-
 @tool(
-    permission=_permission,
-    parallel=True,
-    recreatable=True,
-    writes=False,
-    question=_read_question,
-    pattern=_read_pattern,
+    **reading("read_file", "Read a file outside the project?"),
     store_chars=MOST,  # it gives pages, and what is read of a stored result is not stored again
 )
 async def read_file(path: str, offset: int = 1, limit: int | None = None, *, workspace: Workspace) -> ToolOutput:
@@ -133,7 +113,7 @@ async def read_file(path: str, offset: int = 1, limit: int | None = None, *, wor
     return output
 
 
-def _notebook(data: bytes, known: KnownIds | None) -> Notebook | None:
+def _notebook(data: bytes, known: KnownIds | None = None) -> Notebook | None:
     """The notebook, None when it is none of format 4: then it is text."""
     try:
         return Notebook.read(data, known)
@@ -424,13 +404,10 @@ def planned_write(path: str, content: str, workspace: Workspace) -> PendingChang
 
 def refuse_notebook(path: Path, data: bytes | None) -> None:
     """Raise ToolFailure for a notebook that can be read: it is changed by cells. A broken one is text."""
-    if path.suffix.lower() != ".ipynb" or data is None:
-        return
-    try:
-        Notebook.read(data)
-    except ToolFailure:
-        return
-    raise ToolFailure(f"{path.name} is a notebook; change its cells by id with the notebook tool (action='read' first)")
+    if path.suffix.lower() == ".ipynb" and data is not None and _notebook(data) is not None:
+        raise ToolFailure(
+            f"{path.name} is a notebook; change its cells by id with the notebook tool (action='read' first)"
+        )
 
 
 def _write_question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
@@ -497,9 +474,8 @@ def planned_edit(path: str, old: str, new: str, replace_all: bool, workspace: Wo
         new = new.replace("\r\n", "\n").replace("\n", decoded.newline)
     refuse_stand_in(new, text)
     count = text.count(old)
-    if not count:
-        refuse_stand_in(old, text)
     if count == 0:
+        refuse_stand_in(old, text)
         raise ToolFailure(f"`old` is not in {path}{_nearest(old, text)}")
     if count > 1 and not replace_all:
         raise ToolFailure(f"`old` is in {path} {count} times: add lines around it, or set replace_all")

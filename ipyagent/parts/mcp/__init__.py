@@ -89,28 +89,22 @@ class McpManager(Part):
     async def offered(self, tools: dict[str, Tool], session: Session, window: int) -> dict[str, Tool]:
         """With the outside tools that a session is given now, servers that start being waited for."""
         own = {name: tool for name, tool in tools.items() if not isinstance(tool, OutsideTool)}
-        return {**own, **await self._ready(session, window)}
-
-    async def _ready(self, session: Session, window: int) -> dict[str, Tool]:
         if not session.journal.session.endswith("-aside"):
             self.servers.log_to(session.journal.folder)
         await self.servers.ready(self._settings.mcp_wait, lambda: session.show_phase("starting MCP servers"))
-        tools = self.servers.tools()
-        if not tools:
-            return {}
+        outside = self.servers.tools()
+        if not outside:
+            return own
         searched = told_of(block for block in session.view.tools if block["name"] == SEARCH)
         searching = any(name.startswith(PREFIX) for name in searched)
-        return dict(self.servers.tools(deferred=searching or self._many(tools, window)))
-
-    def _many(self, tools: Mapping[str, Tool], window: int) -> bool:
-        settings = self._settings
-        if len(tools) > settings.mcp_inline_tools:
-            return True
         blocks: list[Block] = [
             {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
-            for tool in tools.values()
+            for tool in outside.values()
         ]
-        return bool(window and estimate_blocks(blocks) > window * settings.mcp_inline_percent / 100)
+        settings = self._settings
+        many = len(outside) > settings.mcp_inline_tools
+        many = many or bool(window and estimate_blocks(blocks) > window * settings.mcp_inline_percent / 100)
+        return {**own, **self.servers.tools(deferred=searching or many)}
 
     # ------------------------------------------------------------------ doors for the main thread
 
@@ -192,7 +186,9 @@ def _add(agent: RunningAgent, rest: str) -> str:
     if user:
         before = put_entry(servers.user_file, name, raw)
     else:
-        _writable(agent)
+        agent.project.make()
+        if not agent.project.trusted and not agent.settings.trust_all:
+            raise UsageError("this project is not trusted yet: run %agent trust first, or add the server with --user")
         before = put_entry(servers.project_file, name, raw)
         servers.approve(name)
     where = servers.user_file if user else servers.project_file
@@ -245,17 +241,8 @@ def parse_add(rest: str) -> tuple[str, dict[str, Any], bool]:
     return name, {"command": words[0], "args": words[1:], **raw}, user
 
 
-def _writable(agent: RunningAgent) -> None:
-    agent.project.make()
-    if not agent.project.trusted and not agent.settings.trust_all:
-        raise UsageError("this project is not trusted yet: run %agent trust first, or add the server with --user")
-
-
 def _brought_up(agent: RunningAgent, name: str) -> list[str]:
-    manager = agent.part(McpManager)
-    wait = agent.settings.mcp_startup_timeout
-    manager.wait(lambda: manager.servers.ready(wait), wait + 10)
-    server = manager.servers.running.get(name)
+    server = _started(agent).running.get(name)
     notices = agent.take_notices()
     if server is None or server.state != "ready":
         return notices or [f"{name} did not start; see %agent mcp doctor"]
@@ -327,12 +314,10 @@ def _trust(agent: RunningAgent, rest: str) -> str:
 
 def _doctor(agent: RunningAgent, rest: str) -> str:
     """Check the servers, their entries and what they need."""
-    import importlib.util
-
     servers = agent.part(McpManager).servers
     found = servers.found()
     lines = list(found.problems)
-    if importlib.util.find_spec("mcp") is None:
+    if find_spec("mcp") is None:
         lines.append(MISSING)
     elif found.running:
         _started(agent)
@@ -344,14 +329,11 @@ def _doctor(agent: RunningAgent, rest: str) -> str:
             lines += [f"    {clean(said)[:200]}" for said in server.log.last.splitlines()[-6:]]
         if server.log.path is not None and server.log.path.exists():
             lines.append(f"    log: {agent.project.relative(server.log.path)}")
-        lines += [f"    {tool.name}: its arguments go as text" for tool in server.tools if _open(tool.schema)]
+        opened = [tool for tool in server.tools if tool.schema.get("additionalProperties") is True]
+        lines += [f"    {tool.name}: its arguments go as text" for tool in opened if not tool.schema.get("properties")]
         if not name.isascii():
             lines.append(f"    its tools are called mcp__{server.log.part}__…")
     return "\n".join(lines) or "no MCP servers, and nothing wrong"
-
-
-def _open(schema: dict[str, Any]) -> bool:
-    return schema.get("additionalProperties") is True and not schema.get("properties")
 
 
 def _started(agent: RunningAgent) -> Servers:

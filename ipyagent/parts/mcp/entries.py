@@ -179,8 +179,11 @@ def entry_of(name: str, raw: Any, source: Source, base: Path) -> tuple[McpServer
         raise SettingError(f'"sandbox" must be one of {", ".join(LEVELS)}, not {str(level)[:100]!r}')
     if url and "sandbox" in raw:
         warnings.append('"sandbox" is for commands; a server at an address runs where it is')
-    seconds = {key: _seconds(raw, key) for key in ("timeout", "startup_timeout")}
-    for key, value in seconds.items():
+    seconds: dict[str, float] = {}
+    for key in ("timeout", "startup_timeout"):
+        seconds[key] = value = raw.get(key, 0)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 10**9:
+            raise SettingError(f'"{key}" must be a number of seconds')
         if value > LONG_SECONDS:
             warnings.append(f'"{key}": {value:g} is in seconds here, more than an hour')
     text = json.dumps([name, raw], sort_keys=True, ensure_ascii=True)
@@ -196,8 +199,7 @@ def entry_of(name: str, raw: Any, source: Source, base: Path) -> tuple[McpServer
         url=url,
         headers=_texts(raw, "headers"),
         disabled=raw.get("disabled") is True,
-        timeout=seconds["timeout"],
-        startup_timeout=seconds["startup_timeout"],
+        **seconds,
         sandbox=level,
     ), warnings
 
@@ -284,10 +286,3 @@ def _texts(raw: Mapping[str, Any], key: str) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(item, (str, int, float)) for item in value.values()):
         raise SettingError(f'"{key}" must be an object of strings')
     return {str(name): str(item) for name, item in value.items()}
-
-
-def _seconds(raw: Mapping[str, Any], key: str) -> float:
-    value = raw.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 10**9:
-        raise SettingError(f'"{key}" must be a number of seconds')
-    return float(value)

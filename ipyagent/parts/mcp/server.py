@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -69,7 +70,7 @@ class Server:
         self._over = asyncio.Event()
         self._settled = asyncio.Event()
         self._stale = False
-        self._mended = Mended()
+        self.mended = Mended()
 
     def __repr__(self) -> str:
         return f"<MCP server {self.entry.name} {self.state}, {len(self.tools)} tools>"
@@ -164,37 +165,38 @@ class Server:
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Client]:
         from mcp import Client
-        from mcp_types import Implementation
+        from mcp_types import Implementation, ToolListChangedNotification
 
         from ipyagent.version import __version__
 
-        quiet()
+        logger = logging.getLogger("mcp")
+        if not logger.handlers:  # its log goes where the user sends it, else nowhere: not into the notebook
+            logger.addHandler(logging.NullHandler())
         entry = expanded(self.entry, {**os.environ, PROJECT: self._project})
         streams: contextlib.AbstractAsyncContextManager[TransportStreams]
         if entry.url:
             streams = http_streams(entry, self.timeout)
         else:
             streams = stdio_streams(entry, self._project, self._processes, self.log, self._ended)
-        self._mended = Mended()
+        self.mended = Mended()
+
+        @asynccontextmanager
+        async def mending(
+            streams: contextlib.AbstractAsyncContextManager[TransportStreams],
+        ) -> AsyncIterator[TransportStreams]:
+            async with streams as both:
+                yield self.mended.streams(both)
+
+        async def heard(message: Any) -> None:
+            self._stale |= isinstance(message, ToolListChangedNotification)
+
         async with Client(
-            self._mending(streams),
+            mending(streams),
             client_info=Implementation(name="ipyagent", version=__version__),
-            message_handler=self._heard,
+            message_handler=heard,
             cache=None,
         ) as client:
             yield client
-
-    @asynccontextmanager
-    async def _mending(
-        self, streams: contextlib.AbstractAsyncContextManager[TransportStreams]
-    ) -> AsyncIterator[TransportStreams]:
-        async with streams as both:
-            yield self._mended.streams(both)
-
-    @property
-    def nameless(self) -> int:
-        """Rows of its list of tools that name no tool."""
-        return self._mended.nameless
 
     def _ended(self, why: str) -> None:
         """The transport ended by itself."""
@@ -202,17 +204,13 @@ class Server:
             self.problem = why
             self._over.set()
 
-    async def _heard(self, message: Any) -> None:
-        from mcp_types import ToolListChangedNotification
-
-        if isinstance(message, ToolListChangedNotification):
-            self._stale = True
-
     # ------------------------------------------------------------------ calls
 
     async def call(self, tool: str, arguments: dict[str, Any], heard: Heard) -> CallToolResult:
         """Call a tool; `heard` gets lines of progress. Raises ToolFailure. Cancelling returns at once, the server
         is told."""
+        from mcp_types import CONNECTION_CLOSED
+
         client = await self._ready()
         over = self._over
         until = time.monotonic() + self.timeout
@@ -225,7 +223,8 @@ class Server:
             until = min(now + self.timeout, most)
             if now - told >= PROGRESS_EVERY:
                 told = now
-                heard(_progress_line(progress, total, message))
+                amount = f"{progress:g} of {total:g}" if total else f"{progress:g}"
+                heard(f"{clean(message)[:200]} ({amount})\n" if message else f"{amount}\n")
 
         work = asyncio.create_task(client.call_tool(tool, arguments, progress_callback=on_progress))
         gone = asyncio.create_task(over.wait())
@@ -247,7 +246,8 @@ class Server:
         except (ToolFailure, asyncio.CancelledError):
             raise
         except Exception as problem:  # noqa: BLE001 - whatever the SDK makes of an answer is the call's result
-            if _closed(problem):
+            # the SDK says that there is no connection any more; servers use the same code for other errors
+            if getattr(problem, "code", None) == CONNECTION_CLOSED and str(problem) == "Connection closed":
                 await asyncio.wait({gone}, timeout=0.5)  # the transport knows more of it
                 self._ended("the connection was lost")
             if over.is_set():
@@ -281,13 +281,6 @@ class Server:
         return self._client
 
 
-def _closed(problem: Exception) -> bool:
-    """Whether the SDK says that there is no connection any more; servers use the same code for other errors."""
-    from mcp_types import CONNECTION_CLOSED
-
-    return getattr(problem, "code", None) == CONNECTION_CLOSED and str(problem) == "Connection closed"
-
-
 def reason_of(problem: BaseException) -> str:
     """What went wrong, in one line: the first real exception of a group."""
     while isinstance(problem, BaseExceptionGroup) and problem.exceptions:
@@ -297,20 +290,6 @@ def reason_of(problem: BaseException) -> str:
         return text
     kind = type(problem).__name__
     return text if kind == "MCPError" and text else f"{kind}: {text}" if text else kind
-
-
-def quiet() -> None:
-    """The SDK's log goes where the user sends it, and nowhere when they did not: not into the notebook."""
-    import logging
-
-    logger = logging.getLogger("mcp")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
-
-
-def _progress_line(done: float, total: float | None, message: str | None) -> str:
-    amount = f"{done:g} of {total:g}" if total else f"{done:g}"
-    return f"{clean(message)[:200]} ({amount})\n" if message else f"{amount}\n"
 
 
 def _forget(task: asyncio.Task[Any]) -> None:

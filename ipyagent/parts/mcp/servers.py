@@ -152,9 +152,12 @@ class Servers:
         if not hasattr(await asyncio.to_thread(importlib.import_module, "mcp"), "Client"):
             self._tell(f"{MISSING} (the one that is installed is too old)")
             return
+        settings, root = self.settings, str(self.project.root)
+        limits = {"timeout": settings.mcp_timeout, "startup": settings.mcp_startup_timeout}
         for name, entry in found.running.items():
             if name not in self._servers:
-                self._servers[name] = self._made(entry)
+                log = ServerLog(server_part(name))
+                self._servers[name] = Server(entry, self.processes, log, project=root, **limits)
                 self._servers[name].start()
         self._servers = dict(sorted(self._servers.items()))
         self.log_to(self.folder)
@@ -175,22 +178,9 @@ class Servers:
                 self._tell(f"MCP server {name} is still starting; its tools come with a later request")
             elif server.state in ("failed", "lost"):
                 self._tell(f"MCP server {name} does not run: {server.problem}; see %agent mcp doctor")
-            if server.nameless:
-                what = "1 tool" if server.nameless == 1 else f"{server.nameless} tools"
+            if nameless := server.mended.nameless:
+                what = "1 tool" if nameless == 1 else f"{nameless} tools"
                 self._tell(f"MCP server {name} lists {what} without a name, which cannot be called")
-
-    def _made(self, entry: McpServerConfig) -> Server:
-        log = ServerLog(server_part(entry.name))
-        log.folder = self.folder
-        settings = self.settings
-        return Server(
-            entry,
-            self.processes,
-            log,
-            timeout=settings.mcp_timeout,
-            startup=settings.mcp_startup_timeout,
-            project=str(self.project.root),
-        )
 
     def log_to(self, folder: Path | None) -> None:
         """Logs and files go to this session's folder from here on."""

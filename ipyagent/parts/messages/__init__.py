@@ -73,23 +73,6 @@ class OtherSession(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.id} ({self.notebook})" if self.notebook else self.id
 
 
-class Neighbours(Protocol):
-    """The other sessions of a project, see `ipyagent.parts.messages`."""
-
-    def find(self, name: str) -> OtherSession | None:
-        """The one of this id, beginning of an id, or notebook. Raises ToolFailure: several, or none may be used."""
-
-    def names(self) -> list[str]:
-        """What they can be called, newest first."""
-
-    def send(self, neighbour: OtherSession, letter: MailMessage) -> None:
-        """Put a letter into its mailbox. Raises AgentError."""
-
-    @property
-    def me(self) -> str:
-        """What this session is called there."""
-
-
 @runtime_checkable
 class Addressed(Protocol):
     """The sub-agents of a session, as those who write to them know them (`ipyagent.parts.subagents.pool`)."""
@@ -119,7 +102,7 @@ class Alone:
 class SessionMail:
     """A `Messages` (see the protocol) of a session that the user speaks with."""
 
-    def __init__(self, family: Addressed, neighbours: Neighbours) -> None:
+    def __init__(self, family: Addressed, neighbours: SessionDirectory) -> None:
         self._family, self._neighbours = family, neighbours
 
     def __repr__(self) -> str:
@@ -149,11 +132,6 @@ class SessionMail:
             raise ToolFailure(nobody_called(to, names))
         if found := find_secrets(f"{order.summary}\n{said}"):
             raise ToolFailure(f"the message holds {found[0].kind}; say where it is stored instead of sending it")
-        return await self._abroad(neighbour, letter, call)
-
-    async def _abroad(self, neighbour: OtherSession, letter: MailMessage, call: str) -> ToolOutput:
-        """To another session's mailbox."""
-        session = self._family.session
         letter = msgspec.structs.replace(letter, sender=self._neighbours.me)
         try:
             await asyncio.to_thread(self._neighbours.send, neighbour, letter)
@@ -277,7 +255,7 @@ class MailService(Part):
 
 
 class SessionDirectory:
-    """The `Neighbours` (see there) of a session."""
+    """The other sessions of a session's project."""
 
     def __init__(self, service: MailService, project: Project, session: Session) -> None:
         self._service, self._project, self._session = service, project, session
@@ -293,7 +271,7 @@ class SessionDirectory:
         return f"session {OtherSession(id=own, notebook=started.notebook if started is not None else '').words}"
 
     def find(self, name: str) -> OtherSession | None:
-        """See `Neighbours`. Raises ToolFailure."""
+        """The one of this id, beginning of an id, or notebook. Raises ToolFailure: several, or none may be used."""
         wanted = re.sub(r"^session\s+", "", name.strip(), flags=re.I)
         wanted = wanted.partition(" (")[0].strip()
         if not wanted:
@@ -314,7 +292,7 @@ class SessionDirectory:
         return OtherSession(id=found[0].name, notebook=_notebook(found[0]), open=in_use(found[0]))
 
     def names(self) -> list[str]:
-        """See `Neighbours`."""
+        """What they can be called, newest first."""
         if not self._service.trusted:
             return []
         found: list[str] = []
@@ -324,7 +302,7 @@ class SessionDirectory:
         return list(dict.fromkeys(found))
 
     def send(self, neighbour: OtherSession, letter: MailMessage) -> None:
-        """See `Neighbours`. Raises AgentError."""
+        """Put a letter into its mailbox. Raises AgentError."""
         folder = self._project.session_folder(neighbour.id)
         if folder.is_symlink() or not (folder / TRANSCRIPT).is_file():
             raise AgentError(f"the session {neighbour.id} no longer exists; %agent messages shows who is there")

@@ -3,7 +3,7 @@ diff of cells that a person can read. A file that somebody else has written sinc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
@@ -153,7 +153,10 @@ def planned(asked: EditArguments, workspace: Workspace) -> Edit:
     notebook = (before or Notebook.new()).completed()
     match asked.action:
         case "insert":
-            title, ident, after, diff = _insert(asked, notebook, _put_after(asked, path, notebook, workspace))
+            # behind the cells that calls of this message have put after the one that is named
+            beside = notebook.find(asked.after).ident if asked.after else ""
+            put = workspace.beside.get(("notebook", path, beside), []) if beside else []
+            title, ident, after, diff = _insert(asked, notebook, put)
         case "replace":
             title, ident, after, diff = _replace(asked, notebook)
         case "move":
@@ -167,7 +170,8 @@ def planned(asked: EditArguments, workspace: Workspace) -> Edit:
     if page is not None:
         changes = tuple(_changes(asked, notebook, after, ident))
         return Edit(path, name, before, after, title, diff, ident, page=page, changes=changes)
-    completed = sum(not own_id(cell.value) and bool(own_id(now.value)) for cell, now in _pairs(before, notebook))
+    pairs = zip(before.cells, notebook.cells, strict=True) if before is not None else ()
+    completed = sum(not own_id(cell.value) and bool(own_id(now.value)) for cell, now in pairs)
     return Edit(path, name, before, after, title, diff, ident, completed)
 
 
@@ -214,25 +218,14 @@ def remaining(changes: tuple[dict[str, Any], ...], rejected: frozenset[int]) -> 
     return left
 
 
-def _pairs(before: Notebook | None, notebook: Notebook) -> Iterator[tuple[Cell, Cell]]:
-    return zip(before.cells, notebook.cells, strict=True) if before is not None else iter(())
-
-
 _Made: TypeAlias = tuple[str, str, Notebook, str]
 
 
-def _put_after(asked: EditArguments, path: Path, notebook: Notebook, workspace: Workspace) -> list[str]:
-    """The cells that calls of this message have put after the one that is named: the new one goes behind them."""
-    beside = notebook.find(asked.after).ident if asked.after else ""
-    put = workspace.beside.get(("notebook", path, beside), []) if beside else []
-    return list(put)
-
-
-def remember_place(asked: EditArguments, edit: Edit, workspace: Workspace) -> None:
-    """Note which cell an insert came after, for other calls of the same message."""
+def remember_place(asked: EditArguments, edit: Edit, idents: Iterable[str], workspace: Workspace) -> None:
+    """Note which cell an insert of these came after, for other calls of the same message."""
     if asked.action == "insert" and asked.after:
         beside = edit.after.find(asked.after).ident
-        workspace.beside.setdefault(("notebook", edit.path, beside), []).append(edit.ident)
+        workspace.beside.setdefault(("notebook", edit.path, beside), []).extend(idents)
 
 
 def cut_short(asked: EditArguments, workspace: Workspace) -> str:

@@ -95,18 +95,12 @@ async def run_cells(notebook: Notebook, last: int, folder: Path, progress: Calla
             raise asyncio.CancelledError from None
         raise ToolFailure(f"the kernel died in cell {notebook.cells[ran[-1]].ident if ran else '?'}") from None
     for number in ran:
-        notebook = _with_outputs(notebook, number, whole.cells[number])
+        node = whole.cells[number]
+        outputs = [split_output(_plain(output)) for output in node.get("outputs", [])]
+        with contextlib.suppress(KeyError):  # a code cell that lacks one of the two is not valid and was refused
+            values = {"execution_count": node.get("execution_count"), "outputs": outputs}
+            notebook = notebook.with_values(number, values)
     return Ran(notebook, tuple(ran), error)
-
-
-def _with_outputs(notebook: Notebook, number: int, node: Any) -> Notebook:
-    values: dict[str, Any] = {
-        "execution_count": node.get("execution_count"),
-        "outputs": [split_output(_plain(output)) for output in node.get("outputs", [])],
-    }
-    with contextlib.suppress(KeyError):  # a code cell that lacks one of the two is not valid and was refused
-        notebook = notebook.with_values(number, values)
-    return notebook
 
 
 def _plain(value: Any) -> Any:
@@ -228,7 +222,7 @@ async def notebook(
                 return await _in_page(asked, edit, edit.page, workspace)
             where = workspace.opened(target)
             await edit.write(workspace)
-            remember_place(asked, edit, workspace)
+            remember_place(asked, edit, [edit.ident], workspace)
             return _told(edit, where, len(asked.new) if action == "insert" else 1)
 
 
@@ -239,10 +233,8 @@ async def _in_page(asked: EditArguments, edit: Edit, page: OpenNotebook, workspa
     rejected = page.rejected.pop(workspace.call, frozenset())
     changes = remaining(edit.changes, rejected)
     now = await page.change(edit.path, changes)
-    if asked.action == "insert" and asked.after:
-        beside = edit.after.find(asked.after).ident
-        put = workspace.beside.setdefault(("notebook", edit.path, beside), [])
-        put += [str(change["id"]) for change in changes]
+    if asked.action == "insert":
+        remember_place(asked, edit, [str(change["id"]) for change in changes], workspace)
     lines = [f"done in the user's open page: {edit.title[0].lower()}{edit.title[1:]}; {len(now.cells)} cells now"]
     if rejected:
         out = [edit.changes[number] for number in sorted(rejected)]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from ipyagent import sandbox
 from ipyagent.errors import AgentError, ToolFailure
@@ -24,6 +24,9 @@ from ipyagent.escape import cut, exact_line
 from ipyagent.journal.protocols import Needed, Workspace
 from ipyagent.kernel.audit import How, Refused
 from ipyagent.sandbox.syscalls import Attempt
+
+if TYPE_CHECKING:
+    from ipyagent.loop.watching import RunWatch
 
 Wanted = Literal["project", "network"]
 HIDE = b"agent-hide"
@@ -147,17 +150,6 @@ def _hides(notebook: str) -> bool:
 # ------------------------------------------------------------------ one command
 
 
-class Keeper(Protocol):
-    """Sees to copies of what a command changes in the project (`ipyagent.loop.watching`)."""
-
-    @property
-    def refused(self) -> Sequence[str]: ...
-
-    def beside(self, wait: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]) -> Any: ...
-
-    def changes(self, path: str, how: How) -> None: ...
-
-
 class Confined:
     """One run of a command at "read" or "project". A context manager: behind it, the temporary folder is gone and the
     changes are journalled."""
@@ -177,7 +169,7 @@ class Confined:
         self._waiting: list[Future[Any]] = []
         self._waited, self._since = 0.0, 0.0
         watch = workspace.watch_command() if level == "project" else None
-        self._keeper: Keeper | None = watch  # type: ignore[assignment] # see `Workspace.watch_command`
+        self._keeper: RunWatch | None = watch  # type: ignore[assignment] # see `Workspace.watch_command`
         self._hidden: tuple[Path, ...] = ()
 
     def __enter__(self) -> Confined:
@@ -238,7 +230,8 @@ class Confined:
         """Whether git runs or obeys it, in a repository that was there before or in one that is made."""
         inner = parts[parts.index(".git") + 1 :]
         new = any(path.startswith(f"{made}/") for made in self._made)
-        return any(part in _GIT_RUNS for part in inner) and not (new and _sample(inner))
+        sample = inner[-1].endswith(".sample") or inner == ("hooks",)
+        return any(part in _GIT_RUNS for part in inner) and not (new and sample)
 
     def _wait(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Wait for the agent thread, from whatever thread."""
@@ -277,9 +270,11 @@ class Confined:
         """What the command needs beyond its level, where that is why it failed, or where it went on without a change
         that it meant to make in the project."""
         beyond, refused = ("network", "signal"), list(self._refused)  # what it left behind may be refused more
-        outside = [attempt for attempt in refused if attempt.what in beyond or not self._is_ours(attempt)]
+        ours = [attempt for attempt in refused if self._level == "read" and self._is_inside(attempt)]
+        outside = [attempt for attempt in refused if attempt.what in beyond or attempt not in ours]
         inside = [attempt for attempt in refused if attempt not in outside]
-        if failed and self._git_is_hidden:
+        git_hidden = any(path.name == "objects" for path in self._hidden)
+        if failed and git_hidden and re.search(r"\bgit\b", self._command):
             return Needed(level="open", why="the project has hidden cells, and git keeps what notebooks were")
         work = any(self._is_work(attempt) for attempt in refused if attempt.what not in beyond)
         if not refused or not (failed or work):
@@ -303,13 +298,6 @@ class Confined:
         if not self._sees and self._level == "read":
             lines.append("it ran at the sandbox level read; if it failed for that, say what it `needs`")
         return lines
-
-    @property
-    def _git_is_hidden(self) -> bool:
-        return re.search(r"\bgit\b", self._command) is not None and any(path.name == "objects" for path in self._hidden)
-
-    def _is_ours(self, attempt: Attempt) -> bool:
-        return self._level == "read" and self._is_inside(attempt)
 
     def _is_inside(self, attempt: Attempt) -> bool:
         return Path(attempt.path).is_relative_to(self._root)
@@ -341,7 +329,3 @@ def running(process: int) -> str:
         program, *rest = psutil.Process(process).cmdline() or [""]
         return f"{process} ({exact_line(cut(' '.join([os.path.basename(program), *rest]), 80))})"
     return str(process)
-
-
-def _sample(inner: Sequence[str]) -> bool:
-    return inner[-1].endswith(".sample") or inner == ("hooks",)

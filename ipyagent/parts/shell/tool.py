@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Needed, Permission, PermissionQuestion, ToolOutput, Workspace
+from ipyagent.journal.protocols import Needed, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.kernel import processes
 from ipyagent.loop.hooks import shell_words
 from ipyagent.parts.shell.levels import Confined, Wanted, needed, watches
@@ -44,26 +44,10 @@ that whatever GIT_OPTIONAL_LOCKS says)."""
 def _sandboxed(arguments: dict[str, Any], workspace: Workspace) -> Needed:
     needs = needed(arguments["needs"], workspace.root)
     if needs.level in ("read", "project"):
-        return msgspec.structs.replace(needs, danger=_unrestorable(arguments, workspace))
+        # why one at "project" needs a yes in mode auto: no copy brings back what it would change
+        danger = history_danger if watches("project", workspace.root) else shell_danger
+        return msgspec.structs.replace(needs, danger=danger(arguments["command"], workspace.folder))
     return needs
-
-
-def _unrestorable(arguments: dict[str, Any], workspace: Workspace) -> str:
-    """Why a command at "project" needs a yes in mode auto: no copy brings back what it would change."""
-    danger = history_danger if watches("project", workspace.root) else shell_danger
-    return danger(arguments["command"], workspace.folder)
-
-
-def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
-    return "none" if _sandboxed(arguments, workspace).level == "read" else "ask"
-
-
-def _writes(arguments: dict[str, Any], workspace: Workspace) -> bool:
-    return _sandboxed(arguments, workspace).level != "read"
-
-
-def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
-    return shell_danger(arguments["command"], workspace.folder)
 
 
 def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
@@ -71,21 +55,13 @@ def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQues
     return PermissionQuestion(title="Run this command?", text=arguments["command"], language="bash", said=said)
 
 
-def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
-    return f"shell({globs.escape(arguments['command'].strip())})"
-
-
-def _covers(rule: str, arguments: dict[str, Any], workspace: Workspace) -> bool:
-    return covers(rule, arguments["command"])
-
-
 @tool(
-    permission=_permission,
-    writes=_writes,
-    destructive=_destructive,
+    permission=lambda given, workspace: "none" if _sandboxed(given, workspace).level == "read" else "ask",
+    writes=lambda given, workspace: _sandboxed(given, workspace).level != "read",
+    destructive=lambda given, workspace: shell_danger(given["command"], workspace.folder),
     question=_question,
-    pattern=_pattern,
-    covers=_covers,
+    pattern=lambda given, _: f"shell({globs.escape(given['command'].strip())})",
+    covers=lambda rule, given, _: covers(rule, given["command"]),
     sandboxed=_sandboxed,
     recreatable=True,
 )
@@ -110,10 +86,6 @@ async def shell(
     seconds = workspace.limit("shell_timeout") if timeout is None else timeout
     if seconds < 1:
         raise ToolFailure("`timeout` is at least 1 second")
-    return await _run(command, seconds, workspace)
-
-
-async def _run(command: str, seconds: int, workspace: Workspace) -> ToolOutput:
     mark = secrets.token_hex(8)
     environment = _environment(mark)
     if workspace.level == "open":
@@ -185,16 +157,12 @@ async def _followed_to_end(
     text = "\n".join([body] * bool(body) + [f"[{note}]" for note in (*notes, *told)]) or "(no output)"
     short = "; ".join(notes) or "exit status 0"
     # `grep` and `diff` answer with 1: nothing found, a difference.
-    failed = status not in (0, 1) or (status == 1 and (needs is not None or _last(command) not in _ANSWER_WITH_ONE))
+    last = next(iter(re.split(r"[|;&\n]", command.rstrip("; \n"))[-1].split()), "")  # the program of the last part
+    failed = status not in (0, 1) or (status == 1 and (needs is not None or last not in _ANSWER_WITH_ONE))
     return msgspec.structs.replace(text_output(text, note=short, is_error=not finished or failed), needs=needs)
 
 
 _ANSWER_WITH_ONE = frozenset(("grep", "egrep", "fgrep", "rg", "diff", "cmp", "git", "test", "["))
-
-
-def _last(command: str) -> str:
-    """The program of the command's last part."""
-    return next(iter(re.split(r"[|;&\n]", command.rstrip("; \n"))[-1].split()), "")
 
 
 async def _followed(

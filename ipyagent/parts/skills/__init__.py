@@ -108,8 +108,7 @@ class Skills(Part):
         return ()
 
     def snapshot(self, text: str) -> TakenIn:
-        slash = read_slash(text, self)
-        return TakenIn(slash.skills, slash.request, slash.notices)
+        return read_slash(text, self)
 
     @asynccontextmanager
     async def turn(self, turn: Turn) -> AsyncIterator[None]:
@@ -312,17 +311,9 @@ _SLASH = re.compile(r"\s*/([^\s/\\]+)(?=\s|$)")
 _NAME = re.compile(r"\w[\w-]{0,63}")
 
 
-class Slash(NamedTuple):
-    """`skills` by name; `request` the text without them ("" when nothing was at its start); `notices` for the user."""
-
-    skills: tuple[str, ...] = ()
-    request: str = ""
-    notices: tuple[str, ...] = ()
-
-
-def read_slash(text: str, skills: Skills) -> Slash:
-    """What stands at the start of a request, with the skills of the newest look; and what `%skills load` left
-    for it."""
+def read_slash(text: str, skills: Skills) -> TakenIn:
+    """The skills, by name, at the start of a request, of those of the newest look, and what `%skills load` left for
+    it."""
     found = skills.latest.skills
     names = [name for name in skills.asked if name in found]
     skills.asked.clear()
@@ -339,7 +330,7 @@ def read_slash(text: str, skills: Skills) -> Slash:
         names.append(skill.name)
         rest, here = rest[match.end() :], True
     request = rest.strip() or f"Go by the skill {names[-1]} now." if here else ""
-    return Slash(tuple(dict.fromkeys(names)), request, tuple(notices))
+    return TakenIn(tuple(dict.fromkeys(names)), request, tuple(notices))
 
 
 # ------------------------------------------------------------------ after a compaction
@@ -410,24 +401,18 @@ def _list(agent: RunningAgent, rest: str) -> list[str]:
         skills = [skill for skill in found.skills.values() if skill.source == source]
         if skills:
             lines.append(f"{whose}:")
-        lines += [_row(skill, skill.name in loaded) for skill in skills]
+        for skill in skills:
+            mark = "*" if skill.name in loaded else " "
+            lines.append(f"{mark} {one_line(skill.name, 64):<28} {one_line(skill.description, WIDTH)}")
     if not found.skills:
         lines.append("none yet: %skills new NAME writes one")
     lines += _untrusted(agent)
     if found.problems:
         count = len(found.problems)
         lines.append(f"{count:,} remark{'s' * (count != 1)} on skill files: %skills doctor")
-    if (cut := catalogue_of(found.skills, _window(agent)).cut) and agent.part(Skills).on:
+    if (cut := catalogue_of(found.skills, agent.info.window).cut) and agent.part(Skills).on:
         lines.append(cut)
     return lines
-
-
-def _row(skill: Skill, loaded: bool) -> str:
-    return f"{'*' if loaded else ' '} {one_line(skill.name, 64):<28} {one_line(skill.description, WIDTH)}"
-
-
-def _window(agent: RunningAgent) -> int:
-    return agent.info.window
 
 
 def _untrusted(agent: RunningAgent) -> list[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -168,13 +169,19 @@ def changed(found: Mapping[str, Skill], loaded: Loaded) -> SkillsListed | None:
     new = [name for name in now if name not in before]
     other = [name for name in now if name in before and before[name] != now[name]]
     gone = [name for name in before if name not in now]
-    bodies = _newer(found, loaded)
+    bodies: dict[str, str] = {}  # loaded skills whose body is another now, unless the model was told so
+    stale = loaded.stale
+    for name, load in loaded.standing.items():
+        with suppress(KeyError, OSError):
+            digest = digest_of(body_of(found[name]))
+            if digest not in (load.digest, stale.get(name)):
+                bodies[name] = digest
     parts: list[str] = []
     if new or other:
-        told = [f"- {name}: {brief(found[name].description)}" for name in [*new, *other][:MOST_TOLD]]
-        left = len(new) + len(other) - len(told)
+        rows = [f"- {name}: {brief(found[name].description)}" for name in [*new, *other][:MOST_TOLD]]
+        left = len(new) + len(other) - len(rows)
         more = [f"… and {left:,} more, which load_skill takes too"] if left else []
-        parts.append("\n".join(["New, or described otherwise than in your list of skills:", *told, *more]))
+        parts.append("\n".join(["New, or described otherwise than in your list of skills:", *rows, *more]))
     if gone:
         rest = f" and {len(gone) - MOST_TOLD:,} more" if len(gone) > MOST_TOLD else ""
         parts.append(f"There no longer: {', '.join(gone[:MOST_TOLD])}{rest}")
@@ -184,25 +191,6 @@ def changed(found: Mapping[str, Skill], loaded: Loaded) -> SkillsListed | None:
         return None
     counts = ((len(new), "new"), (len({*other, *bodies}), "changed"), (len(gone), "gone"))
     why = "skills: " + ", ".join(f"{count:,} {what}" for count, what in counts if count)
-    text = f"<context>\nSkills on the disk have changed.\n{_guarded(chr(10).join(parts))}\n</context>"
+    told = guarded("\n".join(parts)).replace("</context", "<\\/context")
+    text = f"<context>\nSkills on the disk have changed.\n{told}\n</context>"
     return SkillsListed(skills=now, loaded=bodies, text=text, why=why, tokens=estimate_text(text))
-
-
-def _newer(found: Mapping[str, Skill], loaded: Loaded) -> dict[str, str]:
-    """Loaded skills whose body is another now, unless the model was told so."""
-    newer: dict[str, str] = {}
-    stale = loaded.stale
-    for name, load in loaded.standing.items():
-        if name not in found:
-            continue
-        try:
-            digest = digest_of(body_of(found[name]))
-        except OSError:
-            continue
-        if digest not in (load.digest, stale.get(name)):
-            newer[name] = digest
-    return newer
-
-
-def _guarded(text: str) -> str:
-    return guarded(text).replace("</context", "<\\/context")

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.errors import UsageError
-from ipyagent.frontmatter import Headed, read_headed, write_headed
+from ipyagent.frontmatter import read_headed, write_headed
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.nofollow import opened, spot
 
@@ -169,22 +169,22 @@ def read_skill(folder: Path, source: str = "project") -> Skill | Diagnostic:
         return Diagnostic(file=file, why=f"cannot be read ({problem.strerror}): fix its permissions", skipped=True)
     if len(data) > MOST_BYTES:
         return Diagnostic(file=file, why=f"longer than {MOST_BYTES:,} bytes: move parts into other files", skipped=True)
-    return skill_of(read_headed(data), folder, source)
-
-
-def skill_of(headed: Headed, folder: Path, source: str) -> Skill | Diagnostic:
-    """The skill that a header describes."""
+    headed = read_headed(data)
     fields, problems = dict(headed.fields), list(headed.problems)
     description = _text(fields.pop("description", None), "description", problems)
     if not description:
         why = "; ".join(problems) if not headed.fields and problems else "no description: add one to the frontmatter"
-        return Diagnostic(file=folder / FILE, why=why if why.startswith("line ") else f"line 1: {why}", skipped=True)
+        return Diagnostic(file=file, why=why if why.startswith("line ") else f"line 1: {why}", skipped=True)
     if len(description) > MOST_DESCRIPTION:
         problems.append(f"the description has {len(description):,} characters, {MOST_DESCRIPTION:,} are allowed")
     compatibility = _text(fields.pop("compatibility", None), "compatibility", problems)
     if len(compatibility) > MOST_COMPATIBILITY:
         problems.append(f"`compatibility` has {len(compatibility):,} characters, {MOST_COMPATIBILITY} are allowed")
     name = _name(fields.pop("name", None), folder, problems)
+    metadata = fields.pop("metadata", None)
+    if not isinstance(metadata, dict):
+        problems += ["`metadata` is no mapping; left out"] * (metadata is not None)
+        metadata = {}
     return Skill(
         name=name,
         description=description,
@@ -192,7 +192,7 @@ def skill_of(headed: Headed, folder: Path, source: str) -> Skill | Diagnostic:
         source=source,
         license=_text(fields.pop("license", None), "license", problems),
         compatibility=compatibility,
-        metadata=_metadata(fields.pop("metadata", None), problems),
+        metadata={str(key): "" if each is None else _scalar(each) or str(each) for key, each in metadata.items()},
         allowed_tools=_tools(fields.pop("allowed-tools", None), problems),
         extra=fields,
         problems=tuple(problems),
@@ -317,15 +317,6 @@ def _scalar(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
-
-
-def _metadata(value: Any, problems: list[str]) -> dict[str, str]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        problems.append("`metadata` is no mapping; left out")
-        return {}
-    return {str(key): "" if each is None else _scalar(each) or str(each) for key, each in value.items()}
 
 
 def _tools(value: Any, problems: list[str]) -> tuple[str, ...]:

@@ -32,7 +32,6 @@ from ipyagent.kernel.workspace import KernelWorkspace, Names
 from ipyagent.loop.mailbox import (
     ALL,
     PARENT,
-    MailMessage,
     MessageOrder,
     checked_letter,
     letter_of,
@@ -128,7 +127,11 @@ class SubagentMail:
         if to == PARENT:
             if order.kind == "plan_request" and child.plan is not None:
                 raise ToolFailure("a plan of yours waits for its answer already")
-            await asyncio.to_thread(self._home, letter)
+            journal = family.session.journal
+            try:
+                await asyncio.to_thread(post, journal.folder, msgspec.structs.replace(letter, session=journal.session))
+            except AgentError as problem:
+                raise ToolFailure(str(problem)) from None
             child.parting = child.parting or order.kind == "shutdown_response"
             note_sent(session, letter, (PARENT,), call)
             if order.kind == "plan_request":
@@ -141,13 +144,6 @@ class SubagentMail:
         if not chosen and to not in ALL:
             raise ToolFailure(nobody_called(to, [PARENT, *sorted(each.name for each in siblings)]))
         return tell_all(session, chosen, letter, call, "no other sub-agent is running; your parent is `parent`")
-
-    def _home(self, letter: MailMessage) -> None:
-        journal = self._family.session.journal
-        try:
-            post(journal.folder, msgspec.structs.replace(letter, session=journal.session))
-        except AgentError as problem:
-            raise ToolFailure(str(problem)) from None
 
     async def _waited(self) -> ToolOutput:
         """The answer to the plan that was sent."""
@@ -361,7 +357,9 @@ class SubagentManager(Part):
         for part in setup.parts:
             if part.name not in (self.name, "messages"):
                 services.update(part.services_below(session, workspace, _grant(child.kind)))
-        services |= {"children": NoChildren(session), "messages": self._mail(child, parent)}
+        on = setup.settings.messages and "messages" in setup.parts
+        mail = SubagentMail(child, self.family(parent), setup.settings.plan_wait) if on else None
+        services |= {"children": NoChildren(session), "messages": mail}
         return replace(
             workspace,
             main=SubagentMainThread(self.mains, child),
@@ -374,11 +372,6 @@ class SubagentManager(Part):
             **services,
             scope=child.scope,
         )
-
-    def _mail(self, child: Subagent, parent: Session) -> SubagentMail | None:
-        settings = self._setup.settings
-        on = settings.messages and "messages" in self._setup.parts
-        return SubagentMail(child, self.family(parent), settings.plan_wait) if on else None
 
     async def give(self, child: Subagent) -> tuple[dict[str, str], str]:
         shell = self._setup.shell
@@ -418,7 +411,7 @@ class SubagentManager(Part):
         return name, await self._connected(name, parent)
 
     async def _connected(self, name: str, parent: Session) -> Model:
-        own = name == PRACTICE or name.startswith(LOCAL)
+        own = _own(name)
         if own == _own(parent.info.model) and (not own or name == parent.info.model):
             return parent.model
         return await asyncio.to_thread(self._connections.get, name, endpoint_of(self._setup.settings))

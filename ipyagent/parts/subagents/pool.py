@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 import traceback
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -54,6 +54,7 @@ from ipyagent.parts.subagents.subagent import (
     refuse_forks,
 )
 from ipyagent.parts.subagents.types import SubagentType
+from ipyagent.tools.answers import text_output
 from ipyagent.version import __version__
 
 # ---- What a parent reads of its sub-agents.
@@ -83,16 +84,6 @@ class Children(Protocol):
         """Start one, and wait for its answer unless it works in the background. Raises ToolFailure."""
 
 
-def without_advice(message: str) -> str:
-    """Why a turn failed, without what the user could do about it."""
-    return _ADVICE.sub("", message)
-
-
-def output(child: Subagent) -> ToolOutput:
-    """The answer of one that came to its end."""
-    return ToolOutput(blocks=(text_block(answer_words(child)),), note=_note(child))
-
-
 def answer_words(child: Subagent) -> str:
     """Its answer, what it handed back, and how to go on with it."""
     parts = [child.answer.strip() or "(it answered with nothing)"]
@@ -100,7 +91,9 @@ def answer_words(child: Subagent) -> str:
         parts.append(f"[handed back to the user's namespace: {child.handed_words}]")
     if child.status == "limit":
         parts.append(f"[it did not come to its end: {child.message}]")
-    parts += [late] if (late := _unread(child)) else []
+    if late := sum(letter.kind != "shutdown_request" for letter in child.inbox):
+        many = "1 message" if late == 1 else f"{late} messages"
+        parts.append(f"[{many} came too late for it and {'was' if late == 1 else 'were'} not read]")
     parts.append(f"[sub-agent {child.id}, {_calls(child)}, {child.seconds:.1f} s]")
     return "\n".join(parts)
 
@@ -114,51 +107,14 @@ def failure(child: Subagent) -> str:
     return f"{words} Nothing was handed back. [sub-agent {child.id}, {_calls(child)}, {child.seconds:.1f} s]"
 
 
-def started_words(child: Subagent) -> ToolOutput:
-    """The result of a call that does not wait."""
-    text = (
-        f"The sub-agent {child.name!r} works in the background [{child.id}]. Its answer comes with a later message. "
-        "Code that it runs waits while no turn of yours runs. Continue with something else, or end your turn."
-    )
-    return ToolOutput(blocks=(text_block(text),), note="in the background")
-
-
-def asking_words(child: Subagent) -> ToolOutput:
-    """The result of a call whose sub-agent has sent a plan: it waits in the background."""
-    text = (
-        f"The sub-agent {child.name!r} [{child.id}] has sent you a plan and waits for your answer: send_message with "
-        "its name and kind `plan_response`. It then continues in the background; its result comes with a later message."
-    )
-    return ToolOutput(blocks=(text_block(text),), note="waits for an answer to its plan")
-
-
 def background_words(child: Subagent) -> str:
     """What the model is told later of one in the background."""
     body = answer_words(child) if child.status in ("finished", "limit") else failure(child)
     return f"The sub-agent {child.name!r} ({child.task}) has ended.\n{body}"
 
 
-def untold_words(ended: Sequence[ChildEnded]) -> str:
-    """One note for all that ended in the background."""
-    return "<context>\n" + guarded("\n\n".join(each.text for each in ended)) + "\n</context>"
-
-
-def _unread(child: Subagent) -> str:
-    """What its parent is told of letters that came too late for it."""
-    late = [letter for letter in child.inbox if letter.kind != "shutdown_request"]
-    if not late:
-        return ""
-    many = "1 message" if len(late) == 1 else f"{len(late)} messages"
-    return f"[{many} came too late for it and {'was' if len(late) == 1 else 'were'} not read]"
-
-
 def _calls(child: Subagent) -> str:
     return f"{child.requests} model call{'' if child.requests == 1 else 's'}"
-
-
-def _note(child: Subagent) -> str:
-    handed = f", handed back {', '.join(child.handed)}" if child.handed else ""
-    return f"{child.name}{handed}"
 
 
 PATIENCE = 1.5
@@ -210,7 +166,7 @@ class SubagentPool:
         """Tell the model of those that ended in the background."""
         untold = self.session.history.untold
         if untold:
-            text = untold_words(untold)
+            text = "<context>\n" + guarded("\n\n".join(each.text for each in untold)) + "\n</context>"
             count = len(untold)
             why, last = f"{count} sub-agent{'' if count == 1 else 's'} answered", untold[-1].id
             self.session.record(
@@ -246,7 +202,12 @@ class SubagentPool:
         if child.why:  # it was stopped while it was being made
             child.work.cancel()
         if child.background:
-            return started_words(child)
+            said = (
+                f"The sub-agent {child.name!r} works in the background [{child.id}]. Its answer comes with a later "
+                "message. Code that it runs waits while no turn of yours runs. Continue with something else, or end "
+                "your turn."
+            )
+            return text_output(said, note="in the background")
         try:
             await child.ended_or_asks()
         except asyncio.CancelledError:
@@ -255,10 +216,16 @@ class SubagentPool:
             raise
         if child.running:  # it waits for an answer to its plan, which its parent must be able to give
             child.background = True
-            return asking_words(child)
+            said = (
+                f"The sub-agent {child.name!r} [{child.id}] has sent you a plan and waits for your answer: "
+                "send_message with its name and kind `plan_response`. It then continues in the background; its result "
+                "comes with a later message."
+            )
+            return text_output(said, note="waits for an answer to its plan")
         if child.status not in ("finished", "limit"):
             raise ToolFailure(failure(child))
-        return output(child)
+        handed = f", handed back {', '.join(child.handed)}" if child.handed else ""
+        return text_output(answer_words(child), note=f"{child.name}{handed}")
 
     def _made(self, order: SubagentOrder) -> tuple[Subagent, bool]:
         """The child of an order, and whether it begins afresh."""
@@ -310,7 +277,7 @@ class SubagentPool:
                 minder = asyncio.create_task(self._mind(child), name=f"ipyagent progress of {child.name}")
                 with session.first(child.deliver):
                     ended = await run_turn(session, self._said(child, prompt, context, fresh=fresh), own)
-                status, message = ended.status, without_advice(ended.message)
+                status, message = ended.status, _ADVICE.sub("", ended.message)
                 child.answer = session.history.turns[-1].answer
                 if status in ("finished", "limit") and child.hands.values:
                     given, child.handed_words = await self._nursery.give(child)
@@ -502,7 +469,10 @@ def close_lost(session: Session, running: set[str]) -> None:
 def _end(started: ChildStarted, folder: Path) -> ChildEnded:
     kind = SubagentType(name=started.kind, about="")
     child = Subagent(started.child, started.name, kind, started.task, background=started.background)
-    own = _own_events(folder, since=started.at)
+    own: list[Event] = []  # a fork's transcript begins with its parent's, a resumed one's with earlier runs
+    with suppress(OSError, JournalError):
+        events = list(read_events(folder / TRANSCRIPT))
+        own = [event for event in events if event.at >= started.at and not isinstance(event, SessionStarted)]
     for event in own:
         child.saw(event)
         if isinstance(event, AssistantMessage):
@@ -520,12 +490,3 @@ def _end(started: ChildStarted, folder: Path) -> ChildEnded:
         seconds=seconds,
         text=background_words(child) if started.background else "",
     )
-
-
-def _own_events(folder: Path, since: float) -> list[Event]:
-    """What it did in this run; a fork's transcript begins with its parent's, a resumed one's with earlier runs."""
-    try:
-        events = list(read_events(folder / TRANSCRIPT))
-    except (OSError, JournalError):
-        return []
-    return [event for event in events if event.at >= since and not isinstance(event, SessionStarted)]

@@ -123,13 +123,17 @@ def _kind(file: Path, data: bytes) -> tuple[SubagentType | None, list[str]]:
     name = _name(fields.get("name"), file.stem, problems)
     if not name:
         return None, [*problems, "no name of a-z, 0-9, - and _; left out"]
+    memory: Any = fields.get("memory")
+    if memory not in (None, "", "user", "project", "local"):
+        problems.append(f"`memory` {memory!r} is not one of user, project, local; left out")
+        memory = ""
     made = SubagentType(
         name=name,
         about=about[:300],
         prompt=headed.body.strip(),
         tools=_tools(fields, problems),
         model=_model(fields.get("model"), problems),
-        memory=_memory(fields.get("memory"), problems),
+        memory=memory or "",
         source=str(file),
     )
     return made, problems
@@ -166,14 +170,3 @@ def _model(given: Any, problems: list[str]) -> str:
         problems.append(f"`model` {given!r} is no name of a model; the parent's is used")
         return ""
     return "" if given.strip() in _SAME_MODEL else given.strip()
-
-
-def _memory(given: Any, problems: list[str]) -> Remembers:
-    match given:
-        case None | "":
-            return ""
-        case "user" | "project" | "local":
-            return given  # type: ignore[no-any-return]  # matched just now
-        case _:
-            problems.append(f"`memory` {given!r} is not one of user, project, local; left out")
-            return ""

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from skill_room import Shelved, make
 
-from ipyagent.parts.skills import Slash, read_slash
+from ipyagent.parts import TakenIn
+from ipyagent.parts.skills import read_slash
 
 
 @pytest.fixture
@@ -40,12 +41,12 @@ def room(tmp_path: Path) -> Shelved:
     ],
 )
 def test_only_names_at_the_start_count(room: Shelved, text: str, skills: tuple[str, ...], asked: str) -> None:
-    assert read_slash(text, room.skills) == Slash(skills, asked, ())
+    assert read_slash(text, room.skills) == TakenIn(skills, asked, ())
 
 
 def test_an_unknown_name_is_text_and_said_to_be(room: Shelved) -> None:
     found = read_slash("/clean-table x", room.skills)
-    assert (found.skills, found.request) == ((), "")
+    assert (found.value, found.request) == ((), "")
     (notice,) = found.notices
     assert "no skill 'clean-table'; did you mean /clean-tables?" in notice
 
@@ -54,10 +55,10 @@ def test_off_is_off(tmp_path: Path) -> None:
     room = Shelved(tmp_path, skills=False)
     make(room.folder / "plots")
     room.skills.look()
-    assert read_slash("/plots x", room.skills) == Slash()
+    assert read_slash("/plots x", room.skills) == TakenIn((), "", ())
 
 
 def test_what_was_asked_for_beforehand_goes_once(room: Shelved) -> None:
     room.skills.asked.append("plots")
-    assert read_slash("draw", room.skills).skills == ("plots",)
-    assert read_slash("draw", room.skills).skills == ()
+    assert read_slash("draw", room.skills).value == ("plots",)
+    assert read_slash("draw", room.skills).value == ()

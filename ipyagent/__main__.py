@@ -9,14 +9,10 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ipyagent.errors import AgentError
 from ipyagent.escape import plain
 from ipyagent.version import __version__
-
-if TYPE_CHECKING:
-    from ipyagent.agent import Agent
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -41,7 +37,17 @@ def make_parser() -> argparse.ArgumentParser:
 
     evaluation.add_arguments(commands.add_parser("eval", help="ask a model questions about tables, grade its answers"))
     add_arguments(commands.add_parser("replay", help="replay a recorded session through layers and measure it"))
-    _dream_arguments(commands.add_parser("dream", help="tidy the memories of a project (for cron)"))
+    dream = commands.add_parser("dream", help="tidy the memories of a project (for cron)")
+    dream.add_argument("--project", type=Path, default=Path(), help="the project's folder (this one)")
+    dream.add_argument("--model", default="", help="model for this dream; `practice` needs no key and no network")
+    dream.add_argument(
+        "--if-due", action="store_true", help="only if one is due (a day and some sessions after the last)"
+    )
+    dream.add_argument("--scope", choices=("project", "user"), default="project", help="whose memories")
+    doing = dream.add_mutually_exclusive_group()
+    doing.add_argument("--dry-run", action="store_true", help="show what it would do, change nothing")
+    doing.add_argument("--accept", action="store_true", help="apply the dream that is waiting for approval")
+    doing.add_argument("--undo", action="store_true", help="undo the last one")
     commands.add_parser("reference", help="print every magic, command and setting as Markdown")
     return parser
 
@@ -111,26 +117,13 @@ def _tell(command: str) -> int:
 DONE, FAILED, USAGE, WAITS = 0, 1, 2, 3
 
 
-def _dream_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `ipyagent dream`."""
-    parser.add_argument("--project", type=Path, default=Path(), help="the project's folder (this one)")
-    parser.add_argument("--model", default="", help="model for this dream; `practice` needs no key and no network")
-    parser.add_argument(
-        "--if-due", action="store_true", help="only if one is due (a day and some sessions after the last)"
-    )
-    parser.add_argument("--scope", choices=("project", "user"), default="project", help="whose memories")
-    doing = parser.add_mutually_exclusive_group()
-    doing.add_argument("--dry-run", action="store_true", help="show what it would do, change nothing")
-    doing.add_argument("--accept", action="store_true", help="apply the dream that is waiting for approval")
-    doing.add_argument("--undo", action="store_true", help="undo the last one")
-
-
 def _dream(chosen: argparse.Namespace) -> tuple[int, str]:
     """`ipyagent dream --project DIR`, for cron: tidy a project's memories; the exit status and the line that says what
     was done. 0 done, or nothing to do; 1 it failed, or was stopped, and the memories are as they were; 2 the command
     line is wrong; 3 it waits for the user's yes."""
     from ipyagent.agent import Agent
     from ipyagent.parts.memory import MemoryPart
+    from ipyagent.parts.memory.commands import dream_now
 
     folder: Path = chosen.project
     if not folder.is_dir():
@@ -138,7 +131,14 @@ def _dream(chosen: argparse.Namespace) -> tuple[int, str]:
     agent = Agent(folder=folder)
     before = signal.signal(signal.SIGTERM, lambda *_: agent.part(MemoryPart).dreaming.stop())
     try:
-        return _dreamed(agent, chosen)
+        dreaming = agent.part(MemoryPart).dreaming
+        if chosen.if_due and (why := dreaming.closed(chosen.scope)):
+            return DONE, f"nothing to do: {why}"
+        line = dream_now(
+            agent, undo=chosen.undo, dry_run=chosen.dry_run, accept=chosen.accept, model=chosen.model,
+            scope=chosen.scope,
+        )  # fmt: skip
+        return {"held": WAITS, "killed": FAILED}.get(dreaming.now().status, DONE), line
     except AgentError as problem:
         return FAILED, " ".join(str(problem).split())
     except KeyboardInterrupt:
@@ -146,23 +146,6 @@ def _dream(chosen: argparse.Namespace) -> tuple[int, str]:
     finally:
         signal.signal(signal.SIGTERM, before)
         agent.close()
-
-
-def _dreamed(agent: Agent, chosen: argparse.Namespace) -> tuple[int, str]:
-    from ipyagent.parts.memory import MemoryPart
-    from ipyagent.parts.memory.commands import dream_now
-
-    if chosen.if_due and (why := agent.part(MemoryPart).dreaming.closed(chosen.scope)):
-        return DONE, f"nothing to do: {why}"
-    line = dream_now(
-        agent,
-        undo=chosen.undo,
-        dry_run=chosen.dry_run,
-        accept=chosen.accept,
-        model=chosen.model,
-        scope=chosen.scope,
-    )
-    return {"held": WAITS, "killed": FAILED}.get(agent.part(MemoryPart).dreaming.now().status, DONE), line
 
 
 if __name__ == "__main__":

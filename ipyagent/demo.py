@@ -47,7 +47,11 @@ def run_demo(folder: Path, *, lab: bool | None = None) -> int:
     import nbformat as formats
 
     nbformat: Any = formats  # its functions are untyped
-    folder = _unused(folder.resolve())
+    wanted = folder = folder.resolve()
+    number = 1
+    while (folder / NOTEBOOK).exists():
+        number += 1
+        folder = wanted.with_name(f"{wanted.name}-{number}")
     target = folder / NOTEBOOK
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,15 +76,6 @@ def run_demo(folder: Path, *, lab: bool | None = None) -> int:
     if lab if lab is not None else _has_screen():
         return subprocess.run([sys.executable, "-m", "jupyter", "lab", str(target)], check=False).returncode
     return 0
-
-
-def _unused(folder: Path) -> Path:
-    """The folder, or the first one beside it, with a number, in which no demo has run."""
-    number, free = 1, folder
-    while (free / NOTEBOOK).exists():
-        number += 1
-        free = folder.with_name(f"{folder.name}-{number}")
-    return free
 
 
 def _copy_notebook(target: Path) -> None:
@@ -110,7 +105,9 @@ async def _execute(notebook: Any, folder: Path, environ: dict[str, str]) -> None
                 await client.km.restart_kernel(now=True)
                 await client.kc.wait_for_ready(timeout=60)
             if cell.cell_type != "code":
-                _tell_heading(cell.source)
+                title, _, told = cell.source.partition("\n")
+                if title.startswith("## Scene"):  # its title, and what to notice in it
+                    print(f"━━ {title.lstrip('# ')} ━━\n{textwrap.fill(told.strip().replace('*', ''), 100)}\n")
                 continue
             print("\n".join(f"  > {line}" for line in cell.source.splitlines()))
             try:
@@ -119,13 +116,6 @@ async def _execute(notebook: Any, folder: Path, environ: dict[str, str]) -> None
                 told = f"cell {index} failed: {problem.ename}: {problem.evalue}; see ipyagent doctor"
                 raise AgentError(told) from None
             print(_told(cell.outputs) + "\n" if cell.outputs else "")
-
-
-def _tell_heading(source: str) -> None:
-    """A scene's title, and what to notice in it."""
-    if source.startswith("## Scene"):
-        title, _, told = source.partition("\n")
-        print(f"━━ {title.lstrip('# ')} ━━\n{textwrap.fill(told.strip().replace('*', ''), 100)}\n")
 
 
 def _told(outputs: list[Any]) -> str:

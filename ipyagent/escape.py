@@ -50,7 +50,7 @@ def plain(text: str) -> str:
     """The text for reading: newlines and tabs stay, other control characters and terminal escapes
     go, bidirectional overrides become `⟨U+202E⟩`, lone surrogates U+FFFD."""
     text = SEQUENCE.sub("", text.replace("\r\n", "\n"))
-    text = _CONTROL.sub(_break_or_nothing, text)
+    text = _CONTROL.sub(lambda found: "\n" if found[0] in "\r\x0b\x0c\x85\u2028\u2029" else "", text)
     return _SURROGATE.sub("\ufffd", _TURNING.sub(_spelled, text))
 
 
@@ -102,10 +102,6 @@ def _counted_rows(rows: list[str]) -> Iterator[str]:
             yield f"⟨{len(same):,} empty lines⟩"
         else:
             yield from (row, f"⟨the same line {len(same) - 1:,} times more⟩")
-
-
-def _break_or_nothing(match: re.Match[str]) -> str:
-    return "\n" if match[0] in "\r\x0b\x0c\x85\u2028\u2029" else ""
 
 
 def _spelled(match: re.Match[str]) -> str:

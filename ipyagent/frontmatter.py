@@ -76,7 +76,12 @@ def read_headed(data: bytes, *, part: bool = False) -> Headed:
         )
     fields = _quick(lines[start + 1 : end])
     if fields is None:
-        fields, found = _parsed(lines[start + 1 : end], start + 2)
+        from yaml import YAMLError
+
+        try:
+            fields, found = _built("\n".join(lines[start + 1 : end]), start + 2)
+        except YAMLError:
+            fields, found = _by_block(lines[start + 1 : end], start + 2)
         problems += found
     return Headed(fields, body, tuple(problems), dotted=lines[end].rstrip() != MARK)
 
@@ -127,16 +132,6 @@ def _quick(lines: list[str]) -> dict[str, Any] | None:
         else:
             fields[found[1]] = plain.rstrip()
     return fields
-
-
-def _parsed(lines: list[str], first: int) -> tuple[dict[str, Any], list[str]]:
-    """Fields and problems of a header whose first line is line `first` of its file."""
-    from yaml import YAMLError
-
-    try:
-        return _built("\n".join(lines), first)
-    except YAMLError:
-        return _by_block(lines, first)
 
 
 def _by_block(lines: list[str], first: int) -> tuple[dict[str, Any], list[str]]:

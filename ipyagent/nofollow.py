@@ -91,7 +91,11 @@ def spot_below(
     at = os.open(base, _IN)
     try:
         for depth, folder in enumerate(folders, 1):
-            new = make and _made(folder, mode, at)
+            new = False
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(folder, mode, dir_fd=at)
+                    new = mode == PRIVATE
             try:
                 deeper = os.open(folder, _IN | _NOFOLLOW, dir_fd=at)
             except OSError as problem:
@@ -115,14 +119,6 @@ def make_private(folder: Path) -> None:
         folder.mkdir(mode=PRIVATE)
         folder.chmod(PRIVATE)  # whatever the umask
     folder.mkdir(exist_ok=True)  # raises for a file
-
-
-def _made(folder: str, mode: int, at: int) -> bool:
-    try:
-        os.mkdir(folder, mode, dir_fd=at)
-    except FileExistsError:
-        return False
-    return mode == PRIVATE
 
 
 def _checked(base: Path, folders: list[str], *, make: bool, mode: int) -> Path:

@@ -48,8 +48,8 @@ BUILT_IN: Mapping[str, str] = {
 """Ours: the name and where it is. A part is imported when an agent is made that has it."""
 
 
-class Host(Protocol):
-    """The agent as a part sees it."""
+class Surroundings(Protocol):
+    """What a part sees of the agent, from inside and from outside."""
 
     @property
     def project(self) -> Project: ...
@@ -66,10 +66,6 @@ class Host(Protocol):
         """The IPython shell; its namespace is read on the main thread only."""
 
     @property
-    def agent(self) -> RunningAgent:
-        """The agent itself, for commands, panels and checks."""
-
-    @property
     def session(self) -> Session | None:
         """The session that requests go to now; None before the first."""
 
@@ -79,6 +75,14 @@ class Host(Protocol):
 
     def notice(self, line: str) -> None:
         """Show the user a line before the next turn."""
+
+
+class Host(Surroundings, Protocol):
+    """The agent as a part sees it."""
+
+    @property
+    def agent(self) -> RunningAgent:
+        """The agent itself, for commands, panels and checks."""
 
 
 class StoredSessions(Protocol):
@@ -94,28 +98,8 @@ class StoredSessions(Protocol):
         """The session of now, or the one that this notebook had."""
 
 
-class RunningAgent(Protocol):
+class RunningAgent(Surroundings, Protocol):
     """The agent, as the commands, panels and checks of a part know it; see `ipyagent.agent.Agent`."""
-
-    @property
-    def project(self) -> Project: ...
-
-    @property
-    def settings(self) -> IPyAgent: ...
-
-    @property
-    def folder(self) -> Path: ...
-
-    @property
-    def shell(self) -> Any: ...
-
-    @property
-    def session(self) -> Session | None: ...
-
-    @property
-    def busy(self) -> bool: ...
-
-    def notice(self, line: str) -> None: ...
 
     @property
     def parts(self) -> Parts: ...
@@ -272,6 +256,9 @@ class Part:
     """What the journal says of it: classes whose instances take in each event, see `Session.folded`."""
     changing: ClassVar[bool] = False
     """Whether its tools come and go while a session runs: new ones then renew the system prompt."""
+
+    def __init__(self, host: Any) -> None:
+        """`host` is a `Host`."""
 
     def tools(self, session: Session | None) -> Mapping[str, Tool]:
         """The tools that the model has of it now, by name, in a session (None: in a new one); on any thread."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ipyagent.journal.protocols import Tool
-from ipyagent.parts import Host, Part
+from ipyagent.parts import Part
 from ipyagent.tools.catalogue import builtin_tools
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ class Files(Part):
     """See the module."""
 
     name, order = "files", 70
-
-    def __init__(self, host: Host) -> None:
-        pass
 
     def tools(self, session: Session | None) -> Mapping[str, Tool]:
         return {name: tool for name, tool in builtin_tools().items() if name in NAMES}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
@@ -54,37 +55,18 @@ def _prose(text: str) -> Iterator[str]:
 
 
 def find_file(raw: str, folder: Path) -> Path | None:
-    """The file that a mention means, seen from `folder`, without the punctuation after it; None when there is
-    none."""
+    """The file that a mention means: relative to `folder`, `~/` or absolute, without the punctuation after it; None
+    when there is none."""
     for end in range(len(raw), 0, -1):
         if end < len(raw) and raw[end] not in _TRAILING:
             return None
-        path = place_of(raw[:end], folder)
-        if path is not None and _is_file(path):
-            return path
+        name = raw[:end]
+        if "\0" in name or (name.startswith("~") and not name.startswith("~/")):
+            continue
+        with suppress(RuntimeError, OSError, ValueError):  # nobody's home, a name too long, a folder that is closed
+            if (path := folder / Path(name).expanduser()).is_file():
+                return path
     return None
-
-
-def place_of(raw: str, folder: Path) -> Path | None:
-    """Where a mention points: relative to `folder`, `~/` or absolute; None for what is no path."""
-    if "\0" in raw or (raw.startswith("~") and not raw.startswith("~/")):
-        return None
-    try:
-        return folder / Path(raw).expanduser()
-    except RuntimeError:  # nobody's home
-        return None
-
-
-def looks_like_file(raw: str) -> bool:
-    """Whether a mention that leads to no file was meant as one, not as somebody's name."""
-    return _FILE_LIKE.search(raw.rstrip(_TRAILING)) is not None
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name too long, a folder that may not be entered
-        return False
 
 
 MANAGED = Path("/etc/ipyagent/AGENT.md")
@@ -202,7 +184,7 @@ class _Loading:
     def _include(self, raw: str, folder: Path, level: Level, source: str, depth: int) -> None:
         path = find_file(raw, folder)
         if path is None:
-            if looks_like_file(raw):
+            if _FILE_LIKE.search(raw.rstrip(_TRAILING)):  # it was meant as a file, not as somebody's name
                 self._say(f"{source}: @{raw} is not there")
         elif depth < MOST_DEPTH:
             self.take(path, level, source, depth + 1)

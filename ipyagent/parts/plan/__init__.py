@@ -11,7 +11,7 @@ from ipyagent.context.reminders import guarded
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Event, PlanWritten, Step, StepState
 from ipyagent.journal.protocols import Tool, ToolOutput, Workspace
-from ipyagent.parts import Host, Part
+from ipyagent.parts import Part
 from ipyagent.tools.answers import clean, text_output
 from ipyagent.tools.schema import tool
 
@@ -91,9 +91,6 @@ class PlanPart(Part):
     """See the module."""
 
     name, order, states = "plan", 80, (Plan,)
-
-    def __init__(self, host: Host) -> None:
-        pass
 
     def tools(self, session: Session | None) -> Mapping[str, Tool]:
         found: dict[str, Any] = {plan.name: plan}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ipyagent.journal.protocols import Tool
-from ipyagent.parts import Host, Part
+from ipyagent.parts import Part
 from ipyagent.tools.catalogue import builtin_tools
 
 if TYPE_CHECKING:
@@ -17,9 +17,6 @@ class Shell(Part):
     """See the module."""
 
     name, order = "shell", 74
-
-    def __init__(self, host: Host) -> None:
-        pass
 
     def tools(self, session: Session | None) -> Mapping[str, Tool]:
         return {"shell": builtin_tools()["shell"]}

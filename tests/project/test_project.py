@@ -60,57 +60,34 @@ def test_the_nearest_folder_with_state_is_the_root(tmp_path: Path) -> None:
     assert find_root(tmp_path / "outer" / "side") == tmp_path / "outer"
 
 
-def test_state_comes_before_git_and_a_file_of_that_name_is_no_state(repository: Path) -> None:
+def test_the_git_root_is_the_root_and_worktrees_share_the_main_ones(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "notebooks").mkdir()
+    assert find_root(repository / "notebooks") == repository
     (repository / "a" / "b").mkdir(parents=True)
     (repository / "a" / FOLDER).mkdir()
     (repository / "a" / "b" / FOLDER).write_text("not a folder")
-    assert find_root(repository / "a" / "b") == repository / "a"
+    assert find_root(repository / "a" / "b") == repository / "a", "state comes before git, a file of that name is none"
 
-
-def test_the_git_root_is_the_root(repository: Path) -> None:
-    (repository / "notebooks").mkdir()
-    assert find_root(repository / "notebooks") == repository
-
-
-def test_worktrees_share_the_main_worktrees_root(repository: Path, tmp_path: Path) -> None:
-    git(repository, "worktree", "add", "-q", str(tmp_path / "linked"))
-    (tmp_path / "linked" / "notebooks").mkdir()
-    assert find_root(tmp_path / "linked" / "notebooks") == repository
-
-
-def test_git_variables_of_the_environment_do_not_mislead(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A kernel that was started from a git hook has GIT_DIR set."""
-    other = tmp_path / "other"
-    other.mkdir()
-    git(other, "init", "-q")
-    git(repository, "worktree", "add", "-q", str(tmp_path / "linked"))
-    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
-    assert find_root(tmp_path / "linked") == repository
-
-
-def test_a_submodule_is_a_project_of_its_own(repository: Path, tmp_path: Path) -> None:
-    library = tmp_path / "library"
+    library, linked = tmp_path / "library", tmp_path / "linked"
     library.mkdir()
     git(library, "init", "-q")
     git(library, "commit", "-q", "--allow-empty", "-m", "one")
     git(repository, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "sub")
-    assert find_root(repository / "sub") == repository / "sub"
+    assert find_root(repository / "sub") == repository / "sub", "a submodule is a project of its own"
 
-
-def test_a_worktree_whose_main_is_gone_is_its_own_root(repository: Path, tmp_path: Path) -> None:
-    git(repository, "worktree", "add", "-q", str(tmp_path / "linked"))
+    git(repository, "worktree", "add", "-q", str(linked))
+    (linked / "notebooks").mkdir()
+    monkeypatch.setenv("GIT_DIR", str(library / ".git"))  # as in a kernel that was started from a git hook
+    assert find_root(linked / "notebooks") == repository
     shutil.rmtree(repository)
-    assert find_root(tmp_path / "linked") == tmp_path / "linked"
+    assert find_root(linked) == linked, "its main one is gone"
 
 
-def test_outside_of_everything_it_is_the_notebooks_folder(tmp_path: Path, home: Path) -> None:
+def test_the_home_directory_is_never_a_project(tmp_path: Path, home: Path) -> None:
     (tmp_path / "work").mkdir()
-    assert find_root(tmp_path / "work") == tmp_path / "work"
-
-
-def test_the_home_directory_is_never_a_project(home: Path) -> None:
+    assert find_root(tmp_path / "work") == tmp_path / "work", "outside of everything it is the notebook's folder"
     (home / FOLDER).mkdir()  # the user's own state, not a project's
     (home / ".git").mkdir()  # dotfiles under git
     (home / "work").mkdir()
@@ -119,27 +96,18 @@ def test_the_home_directory_is_never_a_project(home: Path) -> None:
     assert find_root(home) == home / "notebook"
 
 
-@pytest.mark.parametrize("place", ["/", "/tmp", "/var/tmp", "/home", tempfile.gettempdir()])
-def test_roots_and_shared_folders_are_never_a_project(place: str) -> None:
-    folder = Path(place)
-    if not folder.is_dir():
-        pytest.skip("not on this machine")
-    assert find_root(folder, folder / "trees.ipynb") == folder.resolve() / "trees"
-
-
-def test_a_shared_folder_is_known_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roots_and_shared_folders_are_never_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in map(Path, ("/", "/tmp", "/var/tmp", "/home", tempfile.gettempdir())):
+        if folder.is_dir():
+            assert find_root(folder, folder / "trees.ipynb") == folder.resolve() / "trees"
     (tmp_path / "private").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "private")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "link"))
     assert find_root(tmp_path / "link") == tmp_path / "private" / "notebook"
     assert find_root(tmp_path / "private") == tmp_path / "private" / "notebook"
-
-
-def test_state_planted_in_a_shared_folder_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / FOLDER).mkdir()
-    (tmp_path / "mine").mkdir()
-    assert find_root(tmp_path / "mine") == tmp_path / "mine"
+    (tmp_path / "private" / FOLDER).mkdir()  # state that somebody planted there
+    (tmp_path / "private" / "mine").mkdir()
+    assert find_root(tmp_path / "private" / "mine") == tmp_path / "private" / "mine"
 
 
 def test_the_users_own_folder_is_no_projects_state(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,14 +226,11 @@ def test_a_repository_cannot_choose_where_transcripts_go(tmp_path: Path, link: s
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_said_in_one_line_and_a_home_does_not_stop_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(AgentError, match="start the kernel in a folder that you can write to") as caught:
         project(tmp_path / "file", tmp_path / "user").make()
     assert "\n" not in str(caught.value)
-
-
-def test_a_home_that_cannot_be_written_does_not_stop_the_work(tmp_path: Path) -> None:
     (tmp_path / "user").write_text("a file where the folder should be")
     own = project(tmp_path / "work", tmp_path / "user")
     (tmp_path / "work").mkdir()
@@ -293,20 +258,6 @@ def test_stored_paths_are_relative_so_a_project_can_move(tmp_path: Path) -> None
 # ------------------------------------------------------------------ trust
 
 
-def test_what_this_user_made_here_is_trusted_and_a_copy_elsewhere_is_not(tmp_path: Path) -> None:
-    own = project(tmp_path / "mine", tmp_path / "user")
-    own.make()
-    assert own.trusted
-    shutil.copytree(tmp_path / "mine", tmp_path / "copy")
-    copy = project(tmp_path / "copy", tmp_path / "user")
-    assert not copy.trusted
-    assert copy.make() is False
-    assert not copy.trusted, "writing into a foreign folder is no trust"
-    copy.trust()
-    assert copy.trusted
-    assert not project(tmp_path / "mine", tmp_path / "another user").trusted
-
-
 def test_nothing_inside_the_project_can_grant_trust(tmp_path: Path) -> None:
     own = project(tmp_path / "work", tmp_path / "user")
     own.folder.mkdir(parents=True)
@@ -315,24 +266,14 @@ def test_nothing_inside_the_project_can_grant_trust(tmp_path: Path) -> None:
     assert not own.trusted
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
-def test_trust_ends_when_another_user_owns_the_content(tmp_path: Path) -> None:
+def test_a_damaged_trust_file_trusts_nothing_and_can_be_written_again(tmp_path: Path) -> None:
     own = project(tmp_path / "work", tmp_path / "user")
     own.make()
-    os.chown(own.folder, 54_321, -1)
-    assert not own.trusted
-    own.trust()
-    assert own.trusted
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"x": 1}', "\udc80"])
-def test_a_damaged_trust_file_trusts_nothing_and_can_be_written_again(tmp_path: Path, content: str) -> None:
-    own = project(tmp_path / "work", tmp_path / "user")
-    own.make()
-    (own.user / "trust.json").write_bytes(content.encode("utf-8", "surrogateescape"))
-    assert not own.trusted
-    own.trust()
-    assert own.trusted
+    for content in ("", "[]", "{", '{"x": 1}', "\udc80"):
+        (own.user / "trust.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+        assert not own.trusted
+        own.trust()
+        assert own.trusted
 
 
 def test_two_processes_that_trust_at_once_lose_nothing(tmp_path: Path) -> None:

@@ -80,33 +80,38 @@ def test_what_survives_a_backup_and_what_a_move(own: Project, tmp_path: Path) ->
     assert not Project(tmp_path / "moved", own.user).trusted, "another path asks once"
 
 
-def test_trusting_a_copy_does_not_end_the_trust_of_the_original(own: Project, tmp_path: Path) -> None:
+def test_a_copy_is_not_trusted_and_trusting_it_does_not_end_the_trust_of_the_original(
+    own: Project, tmp_path: Path
+) -> None:
     own.make()
+    assert own.trusted
+    assert not Project(own.root, tmp_path / "another user").trusted
     shutil.copytree(own.root, tmp_path / "copy")
     copy = Project(tmp_path / "copy", own.user)
+    assert not copy.trusted
+    assert copy.make() is False
+    assert not copy.trusted, "writing into a foreign folder is no trust"
     copy.trust()
-    assert copy.trusted
-    assert own.trusted
+    assert (copy.trusted, own.trusted) == (True, True)
     own.trust()
     assert own.trusted
 
 
-@pytest.mark.parametrize("how", ["link", "folder", "pipe", "empty", "gone"])
-def test_a_mark_that_is_no_ordinary_file_trusts_nothing(own: Project, tmp_path: Path, how: str) -> None:
+def test_a_mark_that_is_no_ordinary_file_trusts_nothing(own: Project, tmp_path: Path) -> None:
     own.make()
     mark = own.sessions / MARK
     (tmp_path / "kept").write_bytes(mark.read_bytes())
     mark.unlink()
-    match how:
-        case "link":
-            mark.symlink_to(tmp_path / "kept")
-        case "folder":
-            mark.mkdir()
-        case "pipe":
-            os.mkfifo(mark)
-        case "empty":
-            mark.write_text("\n")
-    assert not own.trusted
+    assert not own.trusted, "gone"
+    for put, take in (
+        (lambda: mark.symlink_to(tmp_path / "kept"), mark.unlink),
+        (mark.mkdir, mark.rmdir),
+        (lambda: os.mkfifo(mark), mark.unlink),
+        (lambda: mark.write_text("\n"), mark.unlink),
+    ):
+        put()
+        assert not own.trusted
+        take()
 
 
 def test_only_the_user_can_read_the_mark_and_the_users_folder_keeps_no_copy(own: Project) -> None:
@@ -118,13 +123,13 @@ def test_only_the_user_can_read_the_mark_and_the_users_folder_keeps_no_copy(own:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
-@pytest.mark.parametrize("what", ["root", "folder"])
-def test_another_owner_asks_again(own: Project, what: str) -> None:
+def test_another_owner_asks_again(own: Project) -> None:
     own.make()
-    os.chown(getattr(own, what), 54_321, -1)
-    assert not own.trusted
-    own.trust()
-    assert own.trusted
+    for owned in (own.root, own.folder):
+        os.chown(owned, 54_321, -1)
+        assert not own.trusted
+        own.trust()
+        assert own.trusted
 
 
 def test_trust_can_be_taken_back(own: Project) -> None:
@@ -169,11 +174,11 @@ def test_a_folder_that_brings_something_is_not_made_here(tmp_path: Path, path: s
     assert own.untrusted_line() == ""
 
 
-@pytest.mark.parametrize("path", ["data.csv", "skills/README.md", "sub/other/AGENTS.md", "README.md"])
-def test_ordinary_files_do_not_ask(tmp_path: Path, path: str) -> None:
+def test_ordinary_files_do_not_ask(tmp_path: Path) -> None:
     own = Project(tmp_path / "work", tmp_path / "user", tmp_path / "work" / "sub")
-    (own.root / path).parent.mkdir(parents=True)
-    (own.root / path).write_text("x")
+    for path in ("data.csv", "skills/README.md", "sub/other/AGENTS.md", "README.md"):
+        (own.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (own.root / path).write_text("x")
     own.make()
     assert own.trusted
 

@@ -60,13 +60,9 @@ def test_figures_are_named_and_shown() -> None:
     assert [block["type"] for block in output.blocks] == ["text", "image"]
 
 
-def test_errors_and_interrupts_are_error_results() -> None:
-    assert output_of(Execution(error="E: x"), 1_000).is_error
-    assert output_of(Execution(interrupted=True), 1_000).is_error
-    assert not output_of(Execution(output="x"), 1_000).is_error
-
-
-def test_long_output_is_capped() -> None:
+def test_errors_and_interrupts_are_error_results_and_long_output_is_capped() -> None:
+    for done, failed in ((Execution(error="E: x"), True), (Execution(interrupted=True), True), (Execution(), False)):
+        assert output_of(done, 1_000).is_error is failed
     text = output_of(Execution(output="x" * 100_000, result="y" * 100_000), 1_000).blocks[0]["text"]
     assert len(text) < 1_200
 

@@ -36,25 +36,18 @@ TOOLS: dict[str, Tool] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("query", "first"),
-    [
-        ("read file", "mcp__fs__read_file"),
-        ("writing text", "mcp__fs__write_file"),
-        ("commit log", "mcp__git__commitLog"),
-        ("calendar appointment", "mcp__cal__create_event"),
-        ("Event", "mcp__cal__create_event"),
-        ("mcp__git__commitLog", "mcp__git__commitLog"),
-        ("select:mcp__cal__create_event,mcp__fs__read_file", "mcp__cal__create_event"),
-    ],
-)
-def test_the_best_tool_comes_first(query: str, first: str) -> None:
-    assert search(query, TOOLS)[0].name == first
-
-
-def test_nothing_fits_is_said_with_the_names_there_are() -> None:
-    assert search("zebra", TOOLS) == []
-    assert search("the of", TOOLS) == []
+def test_the_best_tool_comes_first_and_what_fits_nothing_finds_nothing() -> None:
+    for query, first in {
+        "read file": "mcp__fs__read_file",
+        "writing text": "mcp__fs__write_file",
+        "commit log": "mcp__git__commitLog",
+        "calendar appointment": "mcp__cal__create_event",
+        "Event": "mcp__cal__create_event",
+        "mcp__git__commitLog": "mcp__git__commitLog",
+        "select:mcp__cal__create_event,mcp__fs__read_file": "mcp__cal__create_event",
+    }.items():
+        assert search(query, TOOLS)[0].name == first, query
+    assert search("zebra", TOOLS) == search("the of", TOOLS) == []
 
 
 def test_a_search_gives_schemas_within_the_cap(workspace: ShellWorkspace) -> None:
@@ -67,6 +60,10 @@ def test_a_search_gives_schemas_within_the_cap(workspace: ShellWorkspace) -> Non
     assert len(text) < 3_000
     with pytest.raises(ToolFailure, match="mcp__git__commitLog"):
         asyncio.run(found.run(found.validate({"query": "zebra"}), workspace))
+    wrong: list[dict[str, Any]] = [{}, {"query": ""}, {"query": 5}, {"query": "x", "limit": "many"}]
+    for given in wrong:
+        with pytest.raises(ToolFailure, match="tool_search"):
+            found.validate(given)
 
 
 def test_an_answer_is_what_fits_and_short(workspace: ShellWorkspace) -> None:
@@ -81,12 +78,6 @@ def test_an_answer_is_what_fits_and_short(workspace: ShellWorkspace) -> None:
     assert len(text) < 5_000
     assert text.count("arguments: ") == 1
     assert "by its name for its arguments:\n- report_1: Makes a report\n- report_2: Makes" in text
-
-
-@pytest.mark.parametrize("given", [{}, {"query": ""}, {"query": 5}, {"query": "x", "limit": "many"}])
-def test_wrong_arguments_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ToolFailure, match="tool_search"):
-        ToolSearch(lambda: TOOLS, TOOLS).validate(given)
 
 
 def test_the_description_lists_names_within_bounds() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ipyagent.errors import ToolFailure
 from ipyagent.kernel.scope import make_shell
-from ipyagent.tools.python import resolve, variables
+from ipyagent.tools.python import variables
 
 CALLS: list[str] = []
 
@@ -94,11 +94,8 @@ def test_without_a_name_every_variable_has_a_line() -> None:
         "df", "table", "twice", "password", "text", "array", "filling", "d", "thing",
     ]
     assert "tigertiger9" not in text
-
-
-def test_an_empty_namespace_is_said_to_be_empty() -> None:
-    output = asyncio.run(variables.run({}, Room({"In": [], "_i1": "x"})))  # type: ignore[arg-type]
-    assert output.blocks[0]["text"] == "The user has no variables yet."
+    empty = asyncio.run(variables.run({}, Room({"In": [], "_i1": "x"})))  # type: ignore[arg-type]
+    assert empty.blocks[0]["text"] == "The user has no variables yet."
 
 
 def test_a_path_of_names_is_read() -> None:
@@ -160,10 +157,6 @@ def test_the_tool_needs_no_permission_and_may_run_beside_others() -> None:
     assert variables.parallel
     assert variables.recreatable
     assert "required" not in variables.input_schema
-
-
-def test_resolve_needs_no_workspace() -> None:
-    assert resolve("a['b']", {"a": {"b": 1}}) == 1
 
 
 def test_the_names_of_a_real_shell_are_left_out() -> None:

@@ -47,17 +47,20 @@ def gone(pid: int, within: float = 0.5) -> bool:
 
 
 def test_output_and_errors_come_together_with_the_status(workspace: ShellWorkspace) -> None:
-    done = run(workspace, "echo out; echo err >&2; exit 3")
-    assert text_of(done) == "out\nerr\n[exit status 3]"
-    assert done.is_error
-    assert done.note == "exit status 3"
-    assert text_of(run(workspace, "true")) == "(no output)"
-
-
-def test_it_runs_in_the_notebooks_folder_without_input(workspace: ShellWorkspace) -> None:
     (workspace.root / "sub").mkdir()
     inner = ShellWorkspace(workspace.root, folder=workspace.root / "sub")
-    assert text_of(run(inner, "pwd; cat")) == str(inner.folder)
+    for command, told, failed in (
+        ("echo out; echo err >&2; exit 3", "out\nerr\n[exit status 3]", True),
+        ("true", "(no output)", False),
+        ("false", "[exit status 1]", True),
+        ("grep y /dev/null", "[exit status 1]", False),  # nothing found is no error
+        ("pwd; cat", str(inner.folder), False),  # in the notebook's folder, without input
+        (r"printf '10%%\r50%%\r100%%\n\033[31mred\033[0m\n'", "100%\nred", False),  # the last state of lines
+        (r"printf '\xff\xfe a\x00b'", "\ufffd\ufffd a\ufffdb", False),  # bytes that are no text
+    ):
+        done = run(inner, command)
+        assert (text_of(done), done.is_error) == (told, failed), command
+    assert run(inner, "exit 3").note == "exit status 3"
 
 
 def test_output_is_streamed_while_the_command_runs(workspace: ShellWorkspace) -> None:
@@ -82,15 +85,6 @@ def test_long_output_keeps_head_and_tail_and_live_output_is_bounded(workspace: S
     assert "characters cut here" in text
     assert len(text) < 1_200
     assert len("".join(workspace.streamed)) < 6_000
-
-
-def test_progress_bars_and_colours_leave_only_their_last_state(workspace: ShellWorkspace) -> None:
-    text = text_of(run(workspace, r"printf '10%%\r50%%\r100%%\n\033[31mred\033[0m\n'"))
-    assert text == "100%\nred"
-
-
-def test_bytes_that_are_no_text_survive(workspace: ShellWorkspace) -> None:
-    assert text_of(run(workspace, r"printf '\xff\xfe a\x00b'")) == "\ufffd\ufffd a\ufffdb"
 
 
 @pytest.mark.paced
@@ -184,12 +178,6 @@ def test_the_question_is_the_command_in_full(workspace: ShellWorkspace) -> None:
 def test_a_repositorys_fsmonitor_does_not_run(workspace: ShellWorkspace) -> None:
     run(workspace, "git init -q . && git config core.fsmonitor 'touch pwned; false' && git status")
     assert not (workspace.root / "pwned").exists()
-
-
-def test_nothing_found_is_no_error(workspace: ShellWorkspace) -> None:
-    (workspace.root / "a").write_text("x\n")
-    assert not run(workspace, "grep y a").is_error
-    assert run(workspace, "false").is_error
 
 
 def test_it_runs_on_a_loop_in_another_thread(workspace: ShellWorkspace) -> None:

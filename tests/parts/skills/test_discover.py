@@ -105,49 +105,44 @@ def test_what_is_below_a_file_that_is_no_skill_is_found(tmp_path: Path) -> None:
     assert list(found(tmp_path).look().skills) == ["below", "good", "inner"]
 
 
-def test_a_misnamed_skill_takes_no_name_that_a_right_one_has(tmp_path: Path) -> None:
-    """Nor of its own place, nor of an earlier one: it is there under its folder's name."""
-    make(tmp_path / "one" / "alpha", "right")
-    make(tmp_path / "one" / "dup", "misnamed", "alpha")
-    make(tmp_path / "one" / "beta", "right too")
-    make(tmp_path / "two" / "zeta", "misnamed later", "beta")
+LONG = "long " * 299 + "long"
+NAMED: dict[str, tuple[dict[str, tuple[str, ...]], dict[str, str], list[str]]] = {
+    "a misnamed one takes no name that a right one has, nor of its own place, nor of an earlier one": (
+        {"one/alpha": ("right",), "one/dup": ("misnamed", "alpha"), "one/beta": ("right too",),
+         "two/zeta": ("misnamed later", "beta")},
+        {"alpha": "right", "dup": "misnamed", "beta": "right too", "zeta": "misnamed later"}, [],
+    ),
+    "it is left out where both its names are taken": (
+        {"one/a/plot": ("right",), "one/alpha": ("right",), "one/b/plot": ("misnamed", "alpha")},
+        {"plot": "right", "alpha": "right"}, ["one/b/plot"],
+    ),
+    "of two with one wrong name neither is lost": (
+        {"one/a": ("first", "same"), "one/b": ("second", "same")}, {"same": "first", "b": "second"}, [],
+    ),
+    "what has a problem takes no name from a sound one beside it": (
+        {"one/a/plot": ("sound",), "one/b/plot": ("no name", "")}, {"plot": "sound"}, ["one/b/plot"],
+    ),
+    "a later place wins also with a problem of another kind": (
+        {"one/plot": ("first",), "two/plot": (LONG,)}, {"plot": LONG}, [],
+    ),
+}  # fmt: skip
+"""By the rule: folders with description and name of a skill, what is found by name, and which folders are skipped."""
+
+
+@pytest.mark.parametrize("rule", NAMED)
+def test_who_bears_a_name(tmp_path: Path, rule: str) -> None:
+    given, wanted, skipped = NAMED[rule]
+    for folder, said in given.items():
+        file = make(tmp_path / folder, *said) / FILE
+        if said[1:] == ("",):
+            file.write_text(file.read_text().replace(f"name: {file.parent.name}\n", ""))
     for _ in range(2):
         shelf = found(tmp_path / "one", tmp_path / "two").look()
-        assert {name: skill.description for name, skill in shelf.skills.items()} == {
-            "alpha": "right", "dup": "misnamed", "beta": "right too", "zeta": "misnamed later"
-        }
-        assert {name: skill.name for name, skill in shelf.skills.items()} == {name: name for name in shelf.skills}
-        assert sum("the folder's is taken" in problem.why for problem in shelf.problems) == 2
-
-
-def test_a_misnamed_skill_is_left_out_where_both_its_names_are_taken(tmp_path: Path) -> None:
-    make(tmp_path / "a" / "plot", "right")
-    make(tmp_path / "alpha", "right")
-    make(tmp_path / "b" / "plot", "misnamed", "alpha")
-    shelf = found(tmp_path).look()
-    assert {skill.description for skill in shelf.skills.values()} == {"right"}
-    assert [problem.file.parent for problem in shelf.problems if problem.skipped] == [tmp_path / "b" / "plot"]
-
-
-def test_of_two_with_one_wrong_name_neither_is_lost(tmp_path: Path) -> None:
-    make(tmp_path / "a", "first", "same")
-    make(tmp_path / "b", "second", "same")
-    assert sorted(found(tmp_path).look().skills) == ["b", "same"]
-
-
-def test_what_has_a_problem_takes_no_name_from_a_sound_one_beside_it(tmp_path: Path) -> None:
-    make(tmp_path / "a" / "plot", "sound")
-    folder = make(tmp_path / "b" / "plot")
-    (folder / FILE).write_text("---\ndescription: no name\n---\nBody\n")
-    shelf = found(tmp_path).look()
-    assert shelf.skills["plot"].description == "sound"
-    assert any(problem.skipped and problem.file == folder / FILE for problem in shelf.problems)
-
-
-def test_a_later_place_wins_also_with_a_problem_of_another_kind(tmp_path: Path) -> None:
-    make(tmp_path / "one" / "plot", "first")
-    make(tmp_path / "two" / "plot", "long " * 300)
-    assert found(tmp_path / "one", tmp_path / "two").look().skills["plot"].description.startswith("long")
+        assert {name: skill.description for name, skill in shelf.skills.items()} == wanted
+        assert all(name == skill.name for name, skill in shelf.skills.items())
+        left = [problem.file.parent.relative_to(tmp_path).as_posix() for problem in shelf.problems if problem.skipped]
+        assert left == skipped
+        assert sum("the folder's is taken, 'dup'" in problem.why for problem in shelf.problems) == ("dup" in wanted)
 
 
 def test_links_out_of_the_tree_and_circles_are_not_followed(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from family_rig import Brain, FamilyRig, newest, until
 from rooms import room
 from test_children import asks, last_results, order, works
 
-from ipyagent.config import IPyAgent
 from ipyagent.journal.events import ChildEnded, ChildStarted, SessionStarted, ToolCalled, ToolReturned, TurnEnded
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
 from ipyagent.loop.session import Session
@@ -97,10 +96,6 @@ def test_running_out_of_calls_is_an_answer_and_no_error(make_rig: Make) -> None:
     (ended,) = rig.of(ChildEnded)
     assert (ended.status, ended.requests) == ("limit", 2)
     assert "step_0" in rig.names, "what it had handed back is there"
-
-
-def test_a_progress_line_comes_every_half_minute() -> None:
-    assert IPyAgent().subagent_progress == 30.0
 
 
 def test_a_killed_kernels_children_are_told_as_cut_off(tmp_path: Path) -> None:

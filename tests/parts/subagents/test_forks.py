@@ -69,29 +69,23 @@ def test_siblings_are_equal_to_the_byte_and_read_from_the_cache(make_rig: Make) 
 
 
 def test_a_fork_sees_all_but_its_siblings_results(rig: FamilyRig) -> None:
-    both = [("python", {"code": "40 + 2"}), *forks(2), ("python", {"code": "1"})]
+    both = [("python", {"code": "40 + 2"}), order("x", " "), *forks(2), ("python", {"code": "1"})]
     rig.rules["do both"] = asks(*both)
     rig.rules["work on part"] = lambda body, made: text("done")
     rig.turn("do both")
     for body in rig.bodies("work on part"):
         *_, said, answered = body["messages"]
-        assert [block["type"] for block in said["content"]] == ["tool_use"] * 4
+        assert [block["type"] for block in said["content"]] == ["tool_use"] * 5
         shown = [block["content"] for block in answered["content"][:-1]]
         assert "42" in json.dumps(shown[0])
-        assert [one if isinstance(one, str) else one[0]["text"] for one in shown[1:]] == [PLACEHOLDER] * 3
+        assert [one if isinstance(one, str) else one[0]["text"] for one in shown[2:]] == [PLACEHOLDER] * 3
         assert answered["content"][-1]["text"].startswith(MARK)
         assert [tool["name"] for tool in body["tools"]] == [tool["name"] for tool in rig.bodies("do both")[0]["tools"]]
-
-
-def test_one_refused_order_beside_it_changes_no_sibling(rig: FamilyRig) -> None:
-    rig.rules["do them"] = asks(order("x", " "), *forks(3))
-    rig.rules["work on part"] = lambda body, made: text("done")
-    rig.turn("do them")
     heads = {json.dumps(body)[: json.dumps(body).rindex(MARK)] for body in rig.bodies("work on part")}
-    assert len(heads) == 1
+    assert len(heads) == 1, "one refused order beside them changes no sibling"
 
 
-def test_a_fork_that_forks_is_refused_without_a_model_call(rig: FamilyRig) -> None:
+def test_a_fork_that_forks_is_refused_without_a_model_call_also_when_it_is_taken_up_again(rig: FamilyRig) -> None:
     rig.rules["do one"] = asks(*forks(1))
 
     def again(body: dict[str, Any], made: int) -> Reply | Fault:
@@ -103,12 +97,6 @@ def test_a_fork_that_forks_is_refused_without_a_model_call(rig: FamilyRig) -> No
     assert all(failed and "a fork cannot start sub-agents" in said for said, failed in refused)
     assert len(rig.server.messages) == 4  # two of the parent, two of its one fork
     assert len(rig.of(ChildStarted)) == 1
-
-
-def test_a_fork_that_is_taken_up_again_still_cannot_fork(rig: FamilyRig) -> None:
-    rig.rules["do one"] = asks(*forks(1))
-    rig.rules["work on part"] = lambda body, made: text("done")
-    rig.turn("do one")
     child = rig.of(ChildStarted)[0].child
     rig.rules["go further"] = asks(("agent", {"task": "x", "prompt": "fork yourself", "resume": child}))
     rig.rules["fork yourself"] = lambda body, made: calls(forks(1)) if made == 0 else text("no")
@@ -118,22 +106,13 @@ def test_a_fork_that_is_taken_up_again_still_cannot_fork(rig: FamilyRig) -> None
     assert "a fork cannot" in said
 
 
-def test_a_forks_words_do_not_enter_the_parents_conversation(rig: FamilyRig) -> None:
-    rig.rules["do one"] = asks(*forks(1))
+def test_a_forks_words_and_place_are_not_the_parents_nor_those_of_a_fork_of_the_session(rig: FamilyRig) -> None:
+    rig.rules["do one"] = asks(*forks(2))
     rig.rules["work on part"] = lambda body, made: tool("variables", {}) if made == 0 else text("the answer")
     rig.turn("do one")
     assert MARK not in json.dumps(rig.bodies("do one")[-1])
-    said = rig.of(AssistantMessage)
-    assert len(said) == 2
-    (ended,) = rig.of(ChildEnded)
-    assert ended.requests == 2
-    assert ended.usage.prompt > 0
-
-
-def test_forks_of_a_session_leave_its_children_where_they_are(rig: FamilyRig) -> None:
-    rig.rules["do one"] = asks(*forks(2))
-    rig.rules["work on part"] = lambda body, made: text("done")
-    rig.turn("do one")
+    assert len(rig.of(AssistantMessage)) == 2
+    assert [(ended.requests, ended.usage.prompt > 0) for ended in rig.of(ChildEnded)] == [(2, True)] * 2
     rig.turn("do one", fork=True)
     folders = [folder for folder in rig.agent.sessions.stored() if folder.name.endswith("-aside")]
     assert len(folders) == 1
@@ -146,8 +125,7 @@ def test_forks_of_a_session_leave_its_children_where_they_are(rig: FamilyRig) ->
         assert folder.name not in children
 
 
-@pytest.mark.parametrize("setting", ["subagents"])
-def test_off_means_no_tool(make_rig: Make, setting: str) -> None:
-    rig = make_rig(**{setting: False})
+def test_off_means_no_tool(make_rig: Make) -> None:
+    rig = make_rig(subagents=False)
     rig.turn("hello")
     assert "agent" not in {tool["name"] for tool in rig.bodies("hello")[0]["tools"]}

@@ -163,12 +163,10 @@ def test_a_plan_waits_for_the_parents_yes_although_it_waited_for_the_child(rig: 
     assert said_to(body) == ['<message from="clean-it" kind="plan_request">\n1. drop rows\n</message>']
     assert last(rig, "clean the") == "The plan is approved. go on"
     assert [e.status for e in rig.of(ChildEnded)] == ["finished"]
-
-
-def test_a_rejected_plan_comes_back_with_the_reason(rig: FamilyRig) -> None:
+    rig.agent.new()
     plan_rules(rig, send("clean-it", "keep the rows", kind="plan_response", approve="no"))
     rig.turn("begin")
-    assert last(rig, "clean the").startswith("The plan is rejected: keep the rows")
+    assert last(rig, "clean the").startswith("The plan is rejected: keep the rows"), "with the reason"
 
 
 def test_a_plan_without_an_answer_is_not_carried_out(make_rig: Make) -> None:

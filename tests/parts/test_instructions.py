@@ -132,12 +132,9 @@ def test_a_trust_of_an_earlier_version_covers_what_is_there(place: Place) -> Non
     assert place.sources() == ["sub/AGENTS.md"]
 
 
-def test_without_files_there_is_nothing(place: Place) -> None:
+def test_without_files_there_is_nothing_and_the_same_words_twice_are_loaded_once(place: Place) -> None:
     assert place.load() == LoadedInstructions()
     assert instructions_text((), 1_000) == ("", "")
-
-
-def test_the_same_words_twice_are_loaded_once(place: Place) -> None:
     place.write("AGENTS.md", "be short")
     (place.root / "CLAUDE.md").symlink_to("AGENTS.md")
     place.write(".ipyagent/AGENT.md", "be short\n")
@@ -197,12 +194,16 @@ def test_included_files_come_before_the_one_that_names_them(place: Place) -> Non
     assert loaded.problems == ()
 
 
-def test_cycles_end(place: Place) -> None:
+def test_cycles_end_and_a_missing_file_is_told_but_a_name_is_not_a_file(place: Place) -> None:
     place.write("AGENTS.md", "@a.md @AGENTS.md")
     place.write("a.md", "a @b.md")
     place.write("b.md", "b @a.md @AGENTS.md")
     assert place.sources() == ["b.md", "a.md", "AGENTS.md"]
     assert place.load().problems == ()
+    place.write("AGENTS.md", f"ask @anna, use @property, read @docs/missing.md and @{place.root}/docs/a.md")
+    place.write("docs/a.md", "inside")
+    assert place.sources() == ["docs/a.md", "AGENTS.md"], "an absolute path inside the project is fine"
+    assert place.load().problems == ("AGENTS.md: @docs/missing.md is not there",)
 
 
 def test_five_includes_in_a_row_are_loaded_and_the_sixth_is_not(place: Place) -> None:
@@ -223,55 +224,39 @@ def test_the_user_may_include_from_anywhere(place: Place, tmp_path: Path, monkey
     assert [each.text for each in place.load(trusted=False).files][:3] == ["from home", "absolute", "relative"]
 
 
-@pytest.mark.parametrize("how", ["~/secret.txt", "{top}/home/secret.txt", "../home/secret.txt", "link.txt"])
-def test_a_projects_file_cannot_include_what_lies_outside(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+def test_a_projects_file_cannot_include_what_lies_outside_nor_be_a_link_to_it(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     place.write(tmp_path / "home" / "secret.txt", "the password is heron")
     (place.root / "link.txt").symlink_to(tmp_path / "home" / "secret.txt")
+    for how in ("~/secret.txt", f"{tmp_path}/home/secret.txt", "../home/secret.txt", "link.txt"):
+        for path in ("AGENTS.md", "AGENT.local.md"):
+            place.write(path, f"{path}: read @{how}")
+        loaded = place.load()
+        assert [each.source for each in loaded.files] == ["AGENTS.md", "AGENT.local.md"]
+        assert "heron" not in str(loaded.files)
+        assert len(loaded.problems) == 2
+        assert all("leads out of the project" in line and "~/.ipyagent/AGENT.md" in line for line in loaded.problems)
     for path in ("AGENTS.md", "AGENT.local.md"):
-        place.write(path, f"{path}: read @{how.format(top=tmp_path)}")
-    loaded = place.load()
-    assert place.sources() == ["AGENTS.md", "AGENT.local.md"]
-    assert "heron" not in str(loaded.files)
-    assert len(loaded.problems) == 2
-    assert all("leads out of the project" in line and "~/.ipyagent/AGENT.md" in line for line in loaded.problems)
-
-
-def test_an_absolute_path_inside_the_project_is_fine(place: Place) -> None:
-    place.write("AGENTS.md", f"@{place.root}/docs/a.md")
-    place.write("docs/a.md", "inside")
-    assert place.sources() == ["docs/a.md", "AGENTS.md"]
-
-
-def test_an_instruction_file_that_is_a_link_out_of_the_project_is_refused(place: Place, tmp_path: Path) -> None:
-    place.write(tmp_path / "secret.txt", "the password is heron")
-    (place.root / "AGENTS.md").symlink_to(tmp_path / "secret.txt")
+        (place.root / path).unlink()
+    (place.root / "AGENTS.md").symlink_to(tmp_path / "home" / "secret.txt")
     loaded = place.load()
     assert loaded.files == ()
     assert "AGENTS.md: it leads out of the project" in loaded.problems[0]
 
 
-def test_a_missing_file_is_told_and_a_name_is_not_a_file(place: Place) -> None:
-    place.write("AGENTS.md", "ask @anna, use @property, read @docs/missing.md")
-    loaded = place.load()
-    assert place.sources() == ["AGENTS.md"]
-    assert loaded.problems == ("AGENTS.md: @docs/missing.md is not there",)
-
-
 # ---------------------------------------------------------------------- what a file may be
 
 
-@pytest.mark.parametrize(
-    "content", [b"\x89PNG\r\n\x1a\n\0\0", b"text\0text", "sixteen bits".encode("utf-16"), bytes(range(128, 256)) * 20]
-)
-def test_binaries_are_refused(place: Place, content: bytes) -> None:
+def test_binaries_are_refused(place: Place) -> None:
     place.write("AGENTS.md", "see @picture.png")
-    place.write("picture.png", content)
-    loaded = place.load()
-    assert place.sources() == ["AGENTS.md"]
-    assert loaded.problems[0].startswith("picture.png: is ")
+    odd = bytes(range(128, 256)) * 20
+    for content in (b"\x89PNG\r\n\x1a\n\0\0", b"text\0text", "sixteen bits".encode("utf-16"), odd):
+        place.write("picture.png", content)
+        loaded = place.load()
+        assert [each.source for each in loaded.files] == ["AGENTS.md"]
+        assert loaded.problems[0].startswith("picture.png: is ")
 
 
 def test_a_file_is_loaded_up_to_its_limit_cut_at_a_line(place: Place) -> None:
@@ -284,12 +269,9 @@ def test_a_file_is_loaded_up_to_its_limit_cut_at_a_line(place: Place) -> None:
     assert set(body.split("\n")) == {line.strip()}
     assert "at most 40,000 characters" in note
     assert "longer than 40,000" in loaded.problems[0]
-
-
-def test_a_file_of_exactly_the_limit_is_whole_whatever_its_bytes(place: Place) -> None:
     place.write("AGENTS.md", "字" * MOST_CHARS)
     loaded = place.load()
-    assert loaded.files[0].text == "字" * MOST_CHARS
+    assert loaded.files[0].text == "字" * MOST_CHARS, "one of exactly the limit is whole, whatever its bytes"
     assert loaded.problems == ()
 
 
@@ -333,12 +315,9 @@ def test_the_block_names_each_file_and_none_can_close_its_element() -> None:
     assert text.index("0.md") < text.index("1.md")
 
 
-@pytest.mark.parametrize("tokens", [0, 50, 150, 400, 1_000, 3_000])
-def test_too_much_is_cut_from_the_general_end_and_told(tokens: int) -> None:
-    text, line = instructions_text(files("general rule\n" * 900, "middle rule\n" * 300, "specific rule"), tokens)
-    assert estimate_text(text) <= max(tokens, 0)
-    assert "0.md" in line
-    if text:
-        assert "specific rule" in text
-        assert "Not whole" in text
-    assert (tokens >= 150) == bool(text)
+def test_too_much_is_cut_from_the_general_end_and_told() -> None:
+    for tokens in (0, 50, 150, 400, 1_000, 3_000):
+        text, line = instructions_text(files("general rule\n" * 900, "middle rule\n" * 300, "specific rule"), tokens)
+        assert estimate_text(text) <= tokens
+        assert "0.md" in line
+        assert (tokens >= 150) == bool(text) == ("specific rule" in text) == ("Not whole" in text)

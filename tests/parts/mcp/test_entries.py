@@ -38,14 +38,15 @@ def test_one_bad_entry_hides_no_other(tmp_path: Path) -> None:
     assert len(entries.problems) == 10
     assert any("'autoApprove' is not known" in line for line in entries.problems)
     assert any("60000 is in seconds" in line for line in entries.problems)
-
-
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{", "{}", '{"mcpServers": []}', b"\xff\xfe\x00", "[" * 100_000, "1" * (FILE_BYTES + 1)]
-)
-def test_a_hopeless_file_is_one_problem(tmp_path: Path, content: str | bytes) -> None:
-    entries = read(tmp_path, content)
-    assert (entries.found, len(entries.problems)) == ((), 1)
+    with pytest.raises(SettingError, match="must be one of read, project, open, not 'readonly'"):
+        entry_of("a", {"command": "x", "sandbox": "readonly"}, "user", tmp_path)
+    confined, _ = entry_of("a", {"command": "x", "sandbox": "read"}, "user", tmp_path)
+    assert 'at the sandbox level "read"' in confined.shown()
+    assert len(read(tmp_path, b'\xef\xbb\xbf{"mcpServers": {"a": {"command": "x"}}}').found) == 1
+    huge = ("[" * 100_000, "1" * (FILE_BYTES + 1))
+    for content in ("", "[]", "{", "{}", '{"mcpServers": []}', b"\xff\xfe\x00", *huge):
+        entries = read(tmp_path, content)
+        assert (entries.found, len(entries.problems)) == ((), 1), "a hopeless file is one problem"
 
 
 def test_no_file_is_no_problem_and_a_projects_link_or_a_pipe_is_not_read(tmp_path: Path) -> None:
@@ -58,10 +59,6 @@ def test_no_file_is_no_problem_and_a_projects_link_or_a_pipe_is_not_read(tmp_pat
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
         assert len(read_entries(path, "user", tmp_path).problems) == 1
-
-
-def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
-    assert len(read(tmp_path, b'\xef\xbb\xbf{"mcpServers": {"a": {"command": "x"}}}').found) == 1
 
 
 def test_variables_are_filled_in_late_and_a_missing_one_is_named(tmp_path: Path) -> None:

@@ -68,16 +68,20 @@ def test_a_changed_entry_waits_for_another_yes_and_the_others_run_on(mcp_room: M
     assert len(evil.read_text().split()) == 2
 
 
-def test_a_project_file_that_appears_in_a_trusted_project_is_not_trusted_with_it(
+def test_a_project_file_that_appears_in_a_trusted_project_is_not_trusted_with_it_nor_by_adding_another(
     mcp_room: McpRoom, tmp_path: Path
 ) -> None:
     mcp_room.ask()  # made here by this user: trusted
     assert mcp_room.agent.project.trusted
     entry, file = marked(tmp_path)
-    mcp_room.put({"a": entry}, trusted=False)
+    mcp_room.put({"sly": entry}, trusted=False)
     mcp_room.ask()
     assert not file.exists()
     assert "%agent mcp trust" in mcp_room.agent.notices[-1]
+    run_mcp(mcp_room.agent, f"add good {' '.join([odd()['command'], *odd()['args']])}")
+    mcp_room.ask()
+    assert not file.exists()
+    assert "sly  waiting for your approval" in run_mcp(mcp_room.agent, "")
 
 
 def test_the_users_own_servers_run_everywhere_but_start_in_no_project(
@@ -125,23 +129,10 @@ def test_add_starts_and_remove_ends_a_server(mcp_room: McpRoom) -> None:
     assert run_mcp(agent, "list").startswith("no MCP servers yet")
 
 
-def test_two_dashes_before_the_command_are_understood() -> None:
+def test_two_dashes_before_the_command_are_understood_and_a_wrong_line_says_what_to_write(mcp_room: McpRoom) -> None:
     plain = parse_add("--env A=1 x npx -y -- s")
     assert plain == ("x", {"command": "npx", "args": ["-y", "--", "s"], "env": {"A": "1"}}, False)
     assert parse_add("--env A=1 x -- npx -y -- s") == parse_add("--env A=1 -- x npx -y -- s") == plain
-
-
-def test_adding_a_server_says_yes_to_no_other(mcp_room: McpRoom, tmp_path: Path) -> None:
-    mcp_room.ask()
-    entry, file = marked(tmp_path)
-    mcp_room.put({"sly": entry}, trusted=False)
-    run_mcp(mcp_room.agent, f"add good {' '.join([odd()['command'], *odd()['args']])}")
-    mcp_room.ask()
-    assert not file.exists()
-    assert "sly  waiting for your approval" in run_mcp(mcp_room.agent, "")
-
-
-def test_a_wrong_line_says_what_to_write(mcp_room: McpRoom) -> None:
     agent = mcp_room.agent
     for line, words in {
         "lst": "nearest: list",

@@ -36,10 +36,6 @@ def image(data: bytes) -> dict[str, Any]:
     return {"type": "image", "data": base64.b64encode(data).decode(), "mimeType": "image/png"}
 
 
-def test_nothing_is_said_to_be_nothing() -> None:
-    assert said(output()) == "(no result)"
-
-
 def test_a_structured_value_is_given_once() -> None:
     text = {"type": "text", "text": '{"a": 1}'}
     assert said(output(text, structuredContent={"a": 1})) == '{"a": 1}'
@@ -69,7 +65,9 @@ def test_a_picture_with_damaged_side_information_is_shown() -> None:
         mended_png(sound[:length])
 
 
-def test_text_and_parts_are_bounded() -> None:
+def test_text_and_parts_are_bounded_and_plain() -> None:
+    assert said(output()) == "(no result)"
+    assert said(output({"type": "text", "text": "a\x1b[31mb\x00c"})) == "ab\ufffdc"
     made = output(*[{"type": "text", "text": "x" * 1_000}] * (MOST_PARTS + 50), limit=5_000)
     assert len(said(made)) < 5_200
     assert "50 more parts" in said(made)
@@ -85,7 +83,3 @@ def test_files_are_kept_within_bounds_and_named(tmp_path: Path) -> None:
     assert said(made).count("not kept") == 4
     assert all(path.suffix == ".wav" for path in (tmp_path / "kept").iterdir())
     assert "not kept" in said(output(sounds[0]))
-
-
-def test_control_characters_and_surrogates_do_not_get_through() -> None:
-    assert said(output({"type": "text", "text": "a\x1b[31mb\x00c"})) == "ab\ufffdc"

@@ -112,34 +112,31 @@ def test_mode_ask_runs_what_reads_and_computes_without_a_question(desks: Callabl
     assert desk.questions == []
 
 
-@pytest.mark.parametrize(
-    ("command", "wants"),
-    [
+def test_mode_ask_asks_once_for_what_the_command_was_refused(desks: Callable[..., Desk]) -> None:
+    desk = desks()
+    file, new = desk.folder / "a.txt", desk.folder / "new"
+    for command, wants in (
         ("sort -o a.txt a.txt", "it wants to write a.txt"),
         ("chmod 600 a.txt", "it wants to change the mode, owner or times of a.txt"),
         ("touch -d 2020-01-01 a.txt", "it wants to write a.txt, change the mode, owner or times of a.txt"),
         ("rm a.txt", "it wants to remove a.txt"),
         ("python3 -c \"open('new', 'w').write('x')\"", "it wants to write new"),
         ("echo x > new; ls > /dev/null", "it wants to write new"),
-    ],
-)
-def test_mode_ask_asks_once_for_what_the_command_was_refused(
-    desks: Callable[..., Desk], command: str, wants: str
-) -> None:
-    desk = desks()
-    state = (desk.folder / "a.txt").stat()
-    desk.person.no = (PROJECT,)
-    refused = desk.run(command)
-    assert desk.questions == [(PROJECT, wants)]
-    assert "The user denied this call" in refused
-    assert (desk.folder / "a.txt").read_text() == "b\na\n"
-    assert (desk.folder / "a.txt").stat().st_mode == state.st_mode
-    desk.person.no = ()
-    assert "refused" not in desk.run(command)
-    assert desk.questions == [(PROJECT, wants)]
-    after = desk.folder / "a.txt"
-    changed = not after.exists() or after.read_text() != "b\na\n" or after.stat().st_mode != state.st_mode
-    assert changed or after.stat().st_mtime != state.st_mtime or (desk.folder / "new").exists()
+    ):
+        file.write_text("b\na\n")
+        file.chmod(0o644)
+        new.unlink(missing_ok=True)
+        state = file.stat()
+        desk.person.no = (PROJECT,)
+        refused = desk.run(command)
+        assert desk.questions == [(PROJECT, wants)]
+        assert "The user denied this call" in refused
+        assert (file.read_text(), file.stat().st_mode) == ("b\na\n", state.st_mode)
+        desk.person.no = ()
+        assert "refused" not in desk.run(command)
+        assert desk.questions == [(PROJECT, wants)]
+        changed = not file.exists() or file.read_text() != "b\na\n" or file.stat().st_mode != state.st_mode
+        assert changed or file.stat().st_mtime != state.st_mtime or new.exists(), command
 
 
 def test_a_level_that_the_model_names_is_asked_for_before_the_command_runs(desks: Callable[..., Desk]) -> None:

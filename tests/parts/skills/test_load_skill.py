@@ -22,27 +22,20 @@ def schema(names: list[str]) -> Any:
     return tool_for(names).input_schema["properties"]["name"]
 
 
-def test_the_schema_names_what_is_known_in_the_same_bytes() -> None:
+def test_the_schema_names_what_is_known_in_the_same_bytes_and_a_long_list_is_the_catalogues_business() -> None:
     assert schema(["b", "a"])["enum"] == ["a", "b"]
     assert tool_for(["b", "a"]).input_schema == tool_for(["a", "b"]).input_schema
     assert tool_for(["a"]).input_schema["required"] == ["name"]
-
-
-def test_a_name_that_came_later_is_taken() -> None:
-    assert tool_for(["a"]).validate({"name": "later"}) == {"name": "later"}
-    with pytest.raises(ToolFailure, match="`name`: missing"):
-        tool_for(["a"]).validate({})
-    with pytest.raises(ToolFailure, match="valid string"):
-        tool_for(["a"]).validate({"name": 3})
-
-
-def test_a_long_list_is_the_catalogues_business() -> None:
     assert "enum" in schema([f"s{number}" for number in range(MOST_NAMES)])
     assert "enum" not in schema([f"s{number}" for number in range(MOST_NAMES + 1)])
 
 
 def test_it_asks_nothing_writes_nothing_and_its_results_stay(tmp_path: Path) -> None:
     tool, workspace = tool_for(["a"]), ShellWorkspace(tmp_path)
+    assert tool.validate({"name": "later"}) == {"name": "later"}, "a name that came later is taken"
+    for given, why in (({}, "`name`: missing"), ({"name": 3}, "valid string")):
+        with pytest.raises(ToolFailure, match=why):
+            tool.validate(given)
     assert tool.permission({"name": "a"}, workspace) == "none"
     assert not tool.writes({"name": "a"}, workspace)
     assert not tool.recreatable

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from family_rig import FamilyRig, result_texts
 from test_children import asks, order
 
@@ -25,6 +24,11 @@ memory: local
 ---
 Check what you are given, twice.
 """
+SAVED = {
+    "command": "create",
+    "path": "/memories/project/gaps.md",
+    "file_text": "---\nname: Gaps\ndescription: Gaps are written as -1\ntype: project\n---\nGaps are -1.\n",
+}
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
@@ -94,12 +98,7 @@ def test_a_type_of_the_users_has_its_prompt_tools_model_and_memory(make_rig: Mak
     write(home / "home" / "agents", "checker.md", CHECKER)
     rig = make_rig()
     rig.rules["go"] = asks(order("check", "check it", type="data-checker"))
-    saved = {
-        "command": "create",
-        "path": "/memories/project/gaps.md",
-        "file_text": "---\nname: Gaps\ndescription: Gaps are written as -1\ntype: project\n---\nGaps are -1.\n",
-    }
-    rig.rules["check it"] = lambda body, made: tool("memory", saved) if made == 0 else text("checked")
+    rig.rules["check it"] = lambda body, made: tool("memory", SAVED) if made == 0 else text("checked")
     rig.turn("go")
     body = rig.bodies("check it")[-1]
     assert body["model"] == "claude-opus-5-5"
@@ -136,29 +135,26 @@ def test_a_sub_agent_has_the_providers_tools_that_its_type_allows(make_rig: Make
     assert [line for line in rig.agent.notices if "web_" in line] == []
 
 
-@pytest.mark.parametrize("scope", ["user", "project", "local"])
-def test_a_types_memory_is_kept_in_its_scope(make_rig: Make, home: Path, scope: str) -> None:
-    write(home / "home" / "agents", "noter.md", f"---\ndescription: notes\nmemory: {scope}\n---\nNote things.\n")
+def test_a_types_memory_is_kept_in_its_scope(make_rig: Make, home: Path) -> None:
+    scopes = ("user", "project", "local")
+    for scope in scopes:
+        said = f"---\ndescription: notes\nmemory: {scope}\n---\nNote things.\n"
+        write(home / "home" / "agents", f"noter-{scope}.md", said)
     rig = make_rig()
-    rig.rules["go"] = asks(order("note", "note it", type="noter"))
-    saved = {
-        "command": "create",
-        "path": "/memories/project/gaps.md",
-        "file_text": "---\nname: Gaps\ndescription: Gaps are -1\ntype: project\n---\nGaps are -1.\n",
-    }
-    rig.rules["note it"] = lambda body, made: tool("memory", saved) if made == 0 else text("noted")
+    rig.rules["go"] = asks(*(order("note", f"note it for {scope}", type=f"noter-{scope}") for scope in scopes))
+    rig.rules["note it"] = lambda body, made: tool("memory", SAVED) if made == 0 else text("noted")
     rig.turn("go")
     folders = {
         "user": home / "home" / "agent-memory",
         "project": rig.folder / ".ipyagent" / "agent-memory",
         "local": rig.folder / ".ipyagent" / "agent-memory-local",
     }
-    written = [name for name, folder in folders.items() if (folder / "noter" / "gaps.md").is_file()]
-    assert written == [scope], result_texts(rig.bodies("note it")[-1])
-    ignored = rig.folder / ".ipyagent" / ".gitignore"
-    if scope != "user":
-        assert "agent-memory-local" in ignored.read_text()
-        assert "agent-memory/" not in ignored.read_text()
+    for name, folder in folders.items():
+        written = [scope for scope in scopes if (folder / f"noter-{scope}" / "gaps.md").is_file()]
+        assert written == [name], result_texts(rig.bodies(f"note it for {name}")[-1])
+    ignored = (rig.folder / ".ipyagent" / ".gitignore").read_text()
+    assert "agent-memory-local" in ignored
+    assert "agent-memory/" not in ignored
 
 
 def test_the_memory_of_a_project_that_is_not_trusted_is_nobodys(make_rig: Make, home: Path) -> None:

@@ -305,7 +305,7 @@ async def _read(running: Running, send: Callable[[SessionMessage], Any], log: Se
         return ""
     pieces: list[bytes] = []
     held = noise = 0
-    pace = _Pace()
+    count, began = 0, time.monotonic()
     while data := await stdout.read(PIECE):
         first, *lines = data.split(b"\n")
         pieces.append(first)
@@ -319,7 +319,12 @@ async def _read(running: Running, send: Callable[[SessionMessage], Any], log: Se
         for line in whole:
             if not line.strip():
                 continue
-            await pace.keep()
+            count += 1
+            if count % 100 == 0:
+                await asyncio.sleep(0)
+            if count >= MOST_RATE:
+                await asyncio.sleep(max(0.0, began + 1 - time.monotonic()))
+                count, began = 0, time.monotonic()
             message = message_of(line)
             if message is None:
                 noise += len(line)
@@ -333,24 +338,6 @@ async def _read(running: Running, send: Callable[[SessionMessage], Any], log: Se
             except (anyio.ClosedResourceError, anyio.BrokenResourceError):
                 return "closed"
     return ""
-
-
-class _Pace:
-    """Lets `MOST_RATE` a second through at full speed."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._count = 0
-
-    async def keep(self) -> None:
-        self._count += 1
-        if self._count % 100 == 0:
-            await asyncio.sleep(0)
-        if self._count >= MOST_RATE:
-            passed = time.monotonic() - self._began
-            if passed < 1:
-                await asyncio.sleep(1 - passed)
-            self._began, self._count = time.monotonic(), 0
 
 
 def message_of(line: bytes) -> SessionMessage | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -100,10 +100,11 @@ class Alone:
 
 
 class SessionMail:
-    """A `Messages` (see the protocol) of a session that the user speaks with."""
+    """A `Messages` (see the protocol) of a session that the user speaks with: to its sub-agents, and to the other
+    sessions of its project."""
 
-    def __init__(self, family: Addressed, neighbours: SessionDirectory) -> None:
-        self._family, self._neighbours = family, neighbours
+    def __init__(self, family: Addressed, project: Project, *, trusted: Callable[[], bool]) -> None:
+        self._family, self._project, self._trusted = family, project, trusted
 
     def __repr__(self) -> str:
         return f"<SessionMail of {self._family.session.journal.session}>"
@@ -126,15 +127,17 @@ class SessionMail:
         if order.kind != "text":
             known = listed([each.name for each in family.running()])
             raise ToolFailure(f"no sub-agent {to!r} is running; running: {known}")
-        neighbour = await asyncio.to_thread(self._neighbours.find, to)
+        neighbour = await asyncio.to_thread(self.find, to)
         if neighbour is None:
-            names = [*sorted(each.name for each in family.running()), *await asyncio.to_thread(self._neighbours.names)]
+            names = [*sorted(each.name for each in family.running()), *await asyncio.to_thread(self.names)]
             raise ToolFailure(nobody_called(to, names))
         if found := find_secrets(f"{order.summary}\n{said}"):
             raise ToolFailure(f"the message holds {found[0].kind}; say where it is stored instead of sending it")
-        letter = msgspec.structs.replace(letter, sender=self._neighbours.me)
+        started = session.history.started
+        own = OtherSession(id=session.journal.session, notebook=started.notebook if started is not None else "")
+        letter = msgspec.structs.replace(letter, sender=f"session {own.words}")  # what answers it
         try:
-            await asyncio.to_thread(self._neighbours.send, neighbour, letter)
+            await asyncio.to_thread(self._put, neighbour, letter)
         except AgentError as problem:
             raise ToolFailure(str(problem)) from None
         note_sent(session, letter, (neighbour.words,), call)
@@ -142,6 +145,48 @@ class SessionMail:
             "no kernel has it open; it will be read when the session is resumed"
         )  # fmt: skip
         return text_output(f"Put into the mailbox of session {neighbour.words}: {when}.", note=f"to {neighbour.id}")
+
+    def _put(self, neighbour: OtherSession, letter: MailMessage) -> None:
+        folder = self._project.session_folder(neighbour.id)
+        if folder.is_symlink() or not (folder / TRANSCRIPT).is_file():
+            raise AgentError(f"the session {neighbour.id} no longer exists; %agent messages shows who is there")
+        post(folder, letter)
+
+    def find(self, name: str) -> OtherSession | None:
+        """The one of this id, beginning of an id, or notebook. Raises ToolFailure: several, or none may be used."""
+        wanted = re.sub(r"^session\s+", "", name.strip(), flags=re.I)
+        wanted = wanted.partition(" (")[0].strip()
+        if not wanted:
+            return None
+        folders = self._folders()
+        exact = [folder for folder in folders if folder.name == wanted]
+        begun = [folder for folder in folders if len(wanted) >= _SHORTEST and folder.name.startswith(wanted)]
+        if not exact and len(begun) > 1:
+            raise ToolFailure(f"{name!r} begins several sessions: {', '.join(each.name for each in begun[:5])}")
+        found = exact or begun
+        if not found:
+            found = [folder for folder in folders if wanted.lower() in _names(_notebook(folder))]
+            found.sort(key=lambda folder: not in_use(folder))  # the newest that is open, else the newest
+        if not found:
+            return None
+        if not self._trusted():
+            raise ToolFailure(UNTRUSTED)
+        return OtherSession(id=found[0].name, notebook=_notebook(found[0]), open=in_use(found[0]))
+
+    def names(self) -> list[str]:
+        """What they can be called, newest first."""
+        if not self._trusted():
+            return []
+        found: list[str] = []
+        for folder in self._folders():
+            found += [notebook] if (notebook := _notebook(folder)) else []
+            found.append(folder.name)
+        return list(dict.fromkeys(found))
+
+    def _folders(self) -> list[Path]:
+        own = self._family.session.journal.folder.name
+        found = [folder for folder in self._project.session_folders() if not folder.name.endswith(ASIDE)]
+        return [folder for folder in found if folder.name != own and not folder.is_symlink()][:_MOST]
 
 
 def _answered(
@@ -200,7 +245,7 @@ class MailService(Part):
         """The `Messages` of a session; None when they are off."""
         family = others.get("children")
         own = family if isinstance(family, Addressed) else Alone(session)
-        return {"messages": SessionMail(own, SessionDirectory(self, self._project, session)) if self.on else None}
+        return {"messages": SessionMail(own, self._project, trusted=lambda: self.trusted) if self.on else None}
 
     def waiting(self, session: Session) -> tuple[MailMessage, ...]:
         """What was not taken in yet, read anew; on any thread."""
@@ -252,66 +297,6 @@ class MailService(Part):
         if line not in self._told:
             self._told.add(line)
             self._notice(line)
-
-
-class SessionDirectory:
-    """The other sessions of a session's project."""
-
-    def __init__(self, service: MailService, project: Project, session: Session) -> None:
-        self._service, self._project, self._session = service, project, session
-
-    def __repr__(self) -> str:
-        return f"<SessionDirectory beside {self._session.journal.session}>"
-
-    @property
-    def me(self) -> str:
-        """This session, as it is called in its letters: what answers it."""
-        own = self._session.journal.session
-        started = self._session.history.started
-        return f"session {OtherSession(id=own, notebook=started.notebook if started is not None else '').words}"
-
-    def find(self, name: str) -> OtherSession | None:
-        """The one of this id, beginning of an id, or notebook. Raises ToolFailure: several, or none may be used."""
-        wanted = re.sub(r"^session\s+", "", name.strip(), flags=re.I)
-        wanted = wanted.partition(" (")[0].strip()
-        if not wanted:
-            return None
-        folders = self._folders()
-        exact = [folder for folder in folders if folder.name == wanted]
-        begun = [folder for folder in folders if len(wanted) >= _SHORTEST and folder.name.startswith(wanted)]
-        if not exact and len(begun) > 1:
-            raise ToolFailure(f"{name!r} begins several sessions: {', '.join(each.name for each in begun[:5])}")
-        found = exact or begun
-        if not found:
-            found = [folder for folder in folders if wanted.lower() in _names(_notebook(folder))]
-            found.sort(key=lambda folder: not in_use(folder))  # the newest that is open, else the newest
-        if not found:
-            return None
-        if not self._service.trusted:
-            raise ToolFailure(UNTRUSTED)
-        return OtherSession(id=found[0].name, notebook=_notebook(found[0]), open=in_use(found[0]))
-
-    def names(self) -> list[str]:
-        """What they can be called, newest first."""
-        if not self._service.trusted:
-            return []
-        found: list[str] = []
-        for folder in self._folders():
-            found += [notebook] if (notebook := _notebook(folder)) else []
-            found.append(folder.name)
-        return list(dict.fromkeys(found))
-
-    def send(self, neighbour: OtherSession, letter: MailMessage) -> None:
-        """Put a letter into its mailbox. Raises AgentError."""
-        folder = self._project.session_folder(neighbour.id)
-        if folder.is_symlink() or not (folder / TRANSCRIPT).is_file():
-            raise AgentError(f"the session {neighbour.id} no longer exists; %agent messages shows who is there")
-        post(folder, letter)
-
-    def _folders(self) -> list[Path]:
-        own = self._session.journal.folder.name
-        found = [folder for folder in self._project.session_folders() if not folder.name.endswith(ASIDE)]
-        return [folder for folder in found if folder.name != own and not folder.is_symlink()][:_MOST]
 
 
 def _notebook(folder: Path) -> str:

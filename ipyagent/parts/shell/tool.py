@@ -44,10 +44,14 @@ that whatever GIT_OPTIONAL_LOCKS says)."""
 def _sandboxed(arguments: dict[str, Any], workspace: Workspace) -> Needed:
     needs = needed(arguments["needs"], workspace.root)
     if needs.level in ("read", "project"):
-        # why one at "project" needs a yes in mode auto: no copy brings back what it would change
-        danger = history_danger if watches("project", workspace.root) else shell_danger
-        return msgspec.structs.replace(needs, danger=danger(arguments["command"], workspace.folder))
+        return msgspec.structs.replace(needs, danger=_unrestorable(arguments, workspace))
     return needs
+
+
+def _unrestorable(arguments: dict[str, Any], workspace: Workspace) -> str:
+    """Why a command at "project" needs a yes in mode auto: no copy brings back what it would change."""
+    danger = history_danger if watches("project", workspace.root) else shell_danger
+    return danger(arguments["command"], workspace.folder)
 
 
 def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:

@@ -95,27 +95,22 @@ class SkillIndex:
     def look(self) -> SkillListing:
         """What is on the disk now."""
         with self._lock:
-            self._found = self._look()
+            seen: Known = {}
+            read: list[list[Skill]] = []
+            problems: list[Diagnostic] = []
+            for place in self.places:
+                if place.outside:
+                    problems.append(Diagnostic(file=place.folder, why=OUTSIDE, skipped=True))
+                    continue
+                read.append([])
+                walk = _Walk(place.folder, partial(self._read, place.source, seen, read[-1], problems))
+                walk.go()
+                problems += walk.problems
+            skills = _named(read, problems)
+            self._known = seen
+            if skills != self._found.skills or tuple(problems) != self._found.problems:
+                self._found = SkillListing(dict(sorted(skills.items())), tuple(problems))
             return self._found
-
-    def _look(self) -> SkillListing:
-        seen: Known = {}
-        read: list[list[Skill]] = []
-        problems: list[Diagnostic] = []
-        for place in self.places:
-            if place.outside:
-                problems.append(Diagnostic(file=place.folder, why=OUTSIDE, skipped=True))
-                continue
-            read.append([])
-            walk = _Walk(place.folder, partial(self._read, place.source, seen, read[-1], problems))
-            walk.go()
-            problems += walk.problems
-        skills = _named(read, problems)
-        self._known = seen
-        if skills == self._found.skills and tuple(problems) == self._found.problems:
-            return self._found
-        return SkillListing(dict(sorted(skills.items())), tuple(problems))
-
 
     def _read(self, source: str, seen: Known, read: list[Skill], problems: list[Diagnostic], folder: Path) -> bool:
         """Whether the folder holds a skill that can be used; read anew when its file is another than before."""

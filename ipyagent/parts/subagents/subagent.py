@@ -7,7 +7,7 @@ import keyword
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import groupby
 from pathlib import Path, PurePath
 from typing import Any
@@ -310,8 +310,8 @@ class Subagent:
         return 0.0 if self._pauses else time.monotonic() - self.touched
 
     @contextmanager
-    def waiting(self) -> Iterator[Callable[[], None]]:
-        """It has to wait for others, until this is left or what it gives is called."""
+    def waiting(self, then: Callable[[], None] = lambda: None) -> Iterator[Callable[[], None]]:
+        """It has to wait for others, until this is left or what it gives is called; `then` is called once then."""
         self._pauses += 1
         over = False
 
@@ -321,6 +321,7 @@ class Subagent:
                 over = True
                 self._pauses -= 1
                 self.touched = time.monotonic()
+                then()
 
         try:
             yield go_on
@@ -355,23 +356,13 @@ class SubagentMainThread(MainThreadProxy):
         with self._wanting():
             return await self._mains.call(function)
 
-    @contextmanager
-    def _wanting(self) -> Iterator[Callable[[], None]]:
+    def _wanting(self) -> AbstractContextManager[Callable[[], None]]:
         """It wants the main thread, until this is left or what it gives is called."""
-        wants = True
         self._wanted += 1
-        with self._child.waiting() as go_on:
+        return self._child.waiting(self._has)
 
-            def has() -> None:
-                nonlocal wants
-                self._wanted -= wants
-                wants = False
-                go_on()
-
-            try:
-                yield has
-            finally:
-                has()
+    def _has(self) -> None:
+        self._wanted -= 1
 
 
 NOBODY = "the turn is over and nobody can be asked; do without it, or say so in your answer"

@@ -73,7 +73,8 @@ def run_demo(folder: Path, *, lab: bool | None = None) -> int:
     cells = sum(1 for cell in notebook.cells if cell.cell_type == "code")
     print(f"\n{cells} cells, one kernel restart, {time.monotonic() - began:.1f} s; saved with its outputs: {target}")
     print(NEXT.format(notebook=target))
-    if lab if lab is not None else _has_screen():
+    screen = sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    if lab if lab is not None else sys.stdout.isatty() and screen:
         return subprocess.run([sys.executable, "-m", "jupyter", "lab", str(target)], check=False).returncode
     return 0
 
@@ -130,9 +131,3 @@ def _told(outputs: list[Any]) -> str:
             lines = [*lines[: SHOWN_LINES - 1], f"… {len(lines) - SHOWN_LINES + 1} more lines"]
         texts += [f"    {line}" for line in lines]
     return "\n".join(texts)
-
-
-def _has_screen() -> bool:
-    if not sys.stdout.isatty():
-        return False
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -254,6 +254,8 @@ class Part:
     """Its place among the parts: of its section, of what stands again after a compaction, of its turn."""
     states: ClassVar[tuple[type[Folded], ...]] = ()
     """What the journal says of it: classes whose instances take in each event, see `Session.folded`."""
+    own: ClassVar[tuple[str, ...]] = ()
+    """Tools that stand in modules of its folder, by name: what `tools` returns."""
     changing: ClassVar[bool] = False
     """Whether its tools come and go while a session runs: new ones then renew the system prompt."""
 
@@ -262,7 +264,11 @@ class Part:
 
     def tools(self, session: Session | None) -> Mapping[str, Tool]:
         """The tools that the model has of it now, by name, in a session (None: in a new one); on any thread."""
-        return {}
+        if not self.own:
+            return {}
+        from ipyagent.tools.catalogue import builtin_tools
+
+        return {name: builtin_tools()[name] for name in self.own}
 
     async def offered(self, tools: dict[str, Tool], session: Session, window: int) -> dict[str, Tool]:
         """The tools of a session (all parts'), as it gets them now that the model's window is known."""

@@ -125,20 +125,14 @@ class ToolSearch:
         self._deferred = deferred
         self._call = call
         told = {name: getattr(tool, "deferred", "") for name, tool in listed.items()}
-        own = [f"- {name}: {about}" for name, about in told.items() if isinstance(about, str) and about]
-        outside = _shown([name for name, about in told.items() if not (isinstance(about, str) and about)])
-        self.description = "\n".join(
-            [
-                f"Find further tools by words or by name, with their schemas; `{call}` calls them.",
-                *own,
-                *([OUTSIDE + outside] if outside else []),
-            ]
-        )
+        lines = [f"Find further tools by words or by name, with their schemas; `{call}` calls them."]
+        lines += [f"- {name}: {about}" for name, about in told.items() if isinstance(about, str) and about]
+        if outside := _shown([name for name, about in told.items() if not (isinstance(about, str) and about)]):
+            lines.append(OUTSIDE + outside)
+        self.description = "\n".join(lines)
         self.input_schema: dict[str, Any] = {
             "type": "object",
-            "properties": {
-                "query": {"type": "string"},
-            },
+            "properties": {"query": {"type": "string"}},
             "required": ["query"],
         }
 
@@ -201,10 +195,7 @@ class ToolCall:
         self._deferred = deferred
         self.input_schema: dict[str, Any] = {
             "type": "object",
-            "properties": {
-                "name": {"type": "string"},
-                "arguments": {"type": "object"},
-            },
+            "properties": {"name": {"type": "string"}, "arguments": {"type": "object"}},
             "required": ["name", "arguments"],
         }
 

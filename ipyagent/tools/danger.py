@@ -214,37 +214,21 @@ def _sql_danger(text: str) -> str:
 # ------------------------------------------------------------------ Python
 
 _CALLS = {
-    "os.remove": "deletes files",
-    "os.unlink": "deletes files",
-    "os.rmdir": "deletes folders",
-    "os.removedirs": "deletes folders",
-    "os.truncate": "cuts files",
-    "os.kill": "ends processes",
-    "os.killpg": "ends processes",
-    "os._exit": "ends the kernel",
-    "os.abort": "ends the kernel",
-    "shutil.rmtree": "deletes folders",
-    "shutil.move": "moves files, over others of the same name",
-    "shutil.chown": "changes permissions",
-    "os.rename": "moves files, over others of the same name",
-    "os.replace": "moves files, over others of the same name",
-    "os.fork": "copies the kernel's process",
-}
+    **dict.fromkeys(("os.remove", "os.unlink"), "deletes files"),
+    **dict.fromkeys(("os.rmdir", "os.removedirs", "shutil.rmtree"), "deletes folders"),
+    **dict.fromkeys(("os.rename", "os.replace", "shutil.move"), "moves files, over others of the same name"),
+    **dict.fromkeys(("os.kill", "os.killpg"), "ends processes"),
+    **dict.fromkeys(("os._exit", "os.abort"), "ends the kernel"),
+    "os.truncate": "cuts files", "shutil.chown": "changes permissions", "os.fork": "copies the kernel's process",
+}  # fmt: skip
 _METHODS = {
     "unlink": "deletes files",
-    "rmdir": "deletes folders",
-    "rmtree": "deletes folders",
-    "removedirs": "deletes folders",
-    "drop_all": "drops tables",
-    "drop_table": "drops tables",
-    "drop_database": "drops databases",
-    "delete_many": "deletes records",
-    "delete_bucket": "deletes stored objects",
-    "delete_object": "deletes stored objects",
-    "send_signal": "ends processes",
-    "terminate": "ends processes",
-    "kill": "ends processes",
-}
+    **dict.fromkeys(("rmdir", "rmtree", "removedirs"), "deletes folders"),
+    **dict.fromkeys(("drop_all", "drop_table"), "drops tables"),
+    "drop_database": "drops databases", "delete_many": "deletes records",
+    **dict.fromkeys(("delete_bucket", "delete_object"), "deletes stored objects"),
+    **dict.fromkeys(("send_signal", "terminate", "kill"), "ends processes"),
+}  # fmt: skip
 _RUNNERS = re.compile(
     r"(?:os\.(?:system|popen|exec[a-z]+|spawn[a-z]+|posix_spawnp?)|subprocess\.(?:run|call|check_call|check_output"
     r"|Popen|getoutput|getstatusoutput)|asyncio\.create_subprocess_(?:exec|shell)|pty\.spawn)"

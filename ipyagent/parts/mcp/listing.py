@@ -73,41 +73,34 @@ def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in schema.items() if key != "$ref"}, **found}
 
 
-def _wrong(schema: dict[str, Any]) -> str:
-    """Why the schema cannot go into a request; "" when it can."""
+def _wrong(schema: dict[str, Any]) -> bool:
+    """Whether the schema cannot go into a request."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
     if schema["type"] != "object" or not isinstance(schema["properties"], dict):
-        return "not an object"
-    if any(key in schema for key in _COMBINED):
-        return "a combination at the top"
-    if not all(_KEY.fullmatch(name) for name in schema["properties"]):
-        return "a property's name"
+        return True
+    if any(key in schema for key in _COMBINED) or not all(_KEY.fullmatch(name) for name in schema["properties"]):
+        return True
     if not _local(schema, 0):
-        return "too deep, or it refers to something outside"
-    return _invalid(schema)
+        return True
+    try:
+        Draft202012Validator.check_schema(schema)
+    except (SchemaError, RecursionError):
+        return True
+    return False
 
 
 def _local(node: Any, depth: int) -> bool:
+    """Whether it is not too deep and refers to nothing outside."""
     if depth > MOST_DEPTH:
         return False
     if isinstance(node, list):
         return all(_local(item, depth + 1) for item in node)
     if not isinstance(node, dict):
         return True
-    for key, value in node.items():
-        if key in ("$ref", "$dynamicRef") and isinstance(value, str) and not value.startswith("#"):
-            return False
-    return all(_local(value, depth + 1) for value in node.values())
-
-
-def _invalid(schema: dict[str, Any]) -> str:
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
-    try:
-        Draft202012Validator.check_schema(schema)
-    except (SchemaError, RecursionError) as problem:
-        return str(problem)
-    return ""
+    refers = [node[key] for key in ("$ref", "$dynamicRef") if isinstance(node.get(key), str)]
+    return all(path.startswith("#") for path in refers) and all(_local(value, depth + 1) for value in node.values())
 
 
 # ---- What a server sends, made fit for the SDK, which gives up a whole list for one tool, a whole result for one

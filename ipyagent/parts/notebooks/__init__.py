@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ipyagent.escape import exact, exact_line
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, TurnEnded, UsageReported
-from ipyagent.journal.protocols import Tool
 from ipyagent.kernel.page import OpenNotebook, PageLink, link_of
 from ipyagent.parts import Host, Part, Turn
-from ipyagent.tools.catalogue import builtin_tools
 
 if TYPE_CHECKING:
     from ipyagent.loop.session import Session
@@ -20,13 +18,10 @@ if TYPE_CHECKING:
 class Notebooks(Part):
     """See the module."""
 
-    name, order = "notebooks", 72
+    name, order, own = "notebooks", 72, ("notebook",)
 
     def __init__(self, host: Host) -> None:
         self._host = host
-
-    def tools(self, session: Session | None) -> Mapping[str, Tool]:
-        return {"notebook": builtin_tools()["notebook"]}
 
     def services(self, session: Session, others: Mapping[str, object]) -> Mapping[str, object]:
         shell = self._host.shell

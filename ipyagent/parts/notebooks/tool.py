@@ -8,7 +8,7 @@ import asyncio
 import base64
 import contextlib
 import glob as globs
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -240,15 +240,9 @@ async def _in_page(asked: EditArguments, edit: Edit, page: OpenNotebook, workspa
         out = [edit.changes[number] for number in sorted(rejected)]
         firsts = "; ".join(str(change.get("source", "")).split("\n")[0][:60] for change in out)
         lines.append(f"[the user rejected {len(out)} of {len(edit.changes)} cells, which were not inserted: {firsts}]")
-    for change in changes:
-        ident = change.get("cell", change.get("id"))
-        cell = next((cell for cell in now.cells if cell.ident == ident), None)
-        if cell is None:
-            continue
-        above = f"after {now.cells[cell.number - 1].ident}" if cell.number else "at the top"
-        lines.append(f"{head_of(cell)} {above}")
-        if change["action"] == "replace" and cell.outputs:
-            lines.append("[its outputs are those of the old source until it is run]")
+    done = {change.get("cell", change.get("id")): change["action"] for change in changes}
+    for ident, action in done.items():
+        lines += _placed([cell for cell in now.cells if cell.ident == ident], now.cells, stale=action == "replace")
     lines.append("[the page is not saved yet; the user can undo each change there]")
     return text_output("\n".join(lines), note=f"{len(now.cells)} cells, in the open page")
 
@@ -287,11 +281,7 @@ def _told(edit: Edit, where: str, count: int) -> ToolOutput:
     now = next((cell for cell in cells if cell.ident == edit.ident), None)
     lines = [f"done: {edit.title[0].lower()}{edit.title[1:]}; {len(cells)} cells now"]
     if now is not None:
-        for cell in cells[now.number + 1 - count : now.number + 1]:
-            above = f"after {cells[cell.number - 1].ident}" if cell.number else "at the top"
-            lines.append(f"{head_of(cell)} {above}")
-        if now.outputs:
-            lines.append("[its outputs are those of the old source until it is run]")
+        lines += _placed(cells[now.number + 1 - count : now.number + 1], cells, stale=True)
     if edit.completed:
         lines.append(f"[{edit.completed} cells had no id, which the format requires; each was given one]")
     note = f"{len(cells)} cells"
@@ -303,6 +293,14 @@ def _told(edit: Edit, where: str, count: int) -> ToolOutput:
         )
         note += "; reload the open page before you save it"
     return text_output("\n".join(lines), note=note)
+
+
+def _placed(cells: Iterable[Cell], of: Sequence[Cell], *, stale: bool) -> Iterator[str]:
+    """Where these cells stand; `stale`: what outputs they have are those of another source."""
+    for cell in cells:
+        yield f"{head_of(cell)} {f'after {of[cell.number - 1].ident}' if cell.number else 'at the top'}"
+        if stale and cell.outputs:
+            yield "[its outputs are those of the old source until it is run]"
 
 
 # ---------------------------------------------------------------------- running

@@ -3,14 +3,13 @@ it is done."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ipyagent.context.reminders import guarded
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Event, PlanWritten, Step, StepState
-from ipyagent.journal.protocols import Tool, ToolOutput, Workspace
+from ipyagent.journal.protocols import ToolOutput, Workspace
 from ipyagent.parts import Part
 from ipyagent.tools.answers import clean, text_output
 from ipyagent.tools.schema import tool
@@ -90,11 +89,7 @@ class Plan:
 class PlanPart(Part):
     """See the module."""
 
-    name, order, states = "plan", 80, (Plan,)
-
-    def tools(self, session: Session | None) -> Mapping[str, Tool]:
-        found: dict[str, Any] = {plan.name: plan}
-        return found
+    name, order, states, own = "plan", 80, (Plan,), ("plan",)
 
     async def after_compaction(self, session: Session, workspace: KernelWorkspace, room: int) -> list[tuple[str, str]]:
         written = session.folded(Plan).written

@@ -62,7 +62,8 @@ class Skills(Part):
         self.host = host
         self._project, self._settings, self._folder = host.project, host.settings, host.folder
         self._shelf: SkillIndex | None = None
-        self._latest = SkillListing()
+        self.latest = SkillListing()
+        """What the newest look has seen."""
         self.asked: list[str] = []
 
     def __repr__(self) -> str:
@@ -161,17 +162,12 @@ class Skills(Part):
     def look(self) -> SkillListing:
         """What is there now; nothing when the setting is off. The user is told of a project's that are new or have
         changed since the project was trusted."""
-        self._latest = self.look_anyway() if self.on else SkillListing()
+        self.latest = self.look_anyway() if self.on else SkillListing()
         if not self._settings.trust_all:
-            theirs = [skill.file for skill in self._latest.skills.values() if skill.source == "project"]
+            theirs = [skill.file for skill in self.latest.skills.values() if skill.source == "project"]
             for line in self._project.arrivals(theirs) if theirs else ():
                 self.host.notice(line)
-        return self._latest
-
-    @property
-    def latest(self) -> SkillListing:
-        """What the newest look has seen."""
-        return self._latest
+        return self.latest
 
     def look_anyway(self) -> SkillListing:
         """What is there, whatever the setting: for what the user asks for."""

@@ -123,6 +123,11 @@ def _kind(file: Path, data: bytes) -> tuple[SubagentType | None, list[str]]:
     name = _name(fields.get("name"), file.stem, problems)
     if not name:
         return None, [*problems, "no name of a-z, 0-9, - and _; left out"]
+    given = fields.get("model")
+    model = given.strip() if isinstance(given, str) else ""
+    if given is not None and (not isinstance(given, str) or len(model.split()) > 1):
+        problems.append(f"`model` {given!r} is no name of a model; the parent's is used")
+        model = ""
     memory: Any = fields.get("memory")
     if memory not in (None, "", "user", "project", "local"):
         problems.append(f"`memory` {memory!r} is not one of user, project, local; left out")
@@ -132,7 +137,7 @@ def _kind(file: Path, data: bytes) -> tuple[SubagentType | None, list[str]]:
         about=about[:300],
         prompt=headed.body.strip(),
         tools=_tools(fields, problems),
-        model=_model(fields.get("model"), problems),
+        model="" if model in _SAME_MODEL else model,
         memory=memory or "",
         source=str(file),
     )
@@ -161,12 +166,3 @@ def _tools(fields: dict[str, Any], problems: list[str]) -> tuple[str, ...] | Non
     for odd in (one for one in names if not _TOOL.fullmatch(one)):
         problems.append(f"`tools`: {odd!r} is no name of a tool")
     return tuple(dict.fromkeys(one for one in names if _TOOL.fullmatch(one)))
-
-
-def _model(given: Any, problems: list[str]) -> str:
-    if given is None:
-        return ""
-    if not isinstance(given, str) or any(character.isspace() for character in given.strip()):
-        problems.append(f"`model` {given!r} is no name of a model; the parent's is used")
-        return ""
-    return "" if given.strip() in _SAME_MODEL else given.strip()

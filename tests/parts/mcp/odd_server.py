@@ -1,9 +1,9 @@
 """An MCP server over stdio that does what its tools are called, with nothing but the standard library.
 
 `odd_server.py [MODE]`: "dead" exits at once, "mute" never answers, "garbled" answers the handshake with broken JSON,
-"noisy" writes to its error output without end, "many" has 40 tools, "odd" has tools with odd names and schemas,
-"schemas" tools with every kind of schema, "answers" tools with odd answers, "told FILE" describes a tool in the words
-of FILE, "marked FILE" appends its process id to FILE, "stubborn" ignores that it should end.
+"noisy" writes to its error output without end, "many" has 40 tools, "odd" has tools with odd names and every kind of
+schema, "answers" tools with odd answers, "told FILE" describes a tool in the words of FILE, "marked FILE" appends its
+process id to FILE, "stubborn" ignores that it should end.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def handle(message: dict[str, Any], tools: dict[str, dict[str, Any]], mode: str)
         }})  # fmt: skip
     elif method == "tools/list":
         rows: list[Any] = [{"name": name, **tool} for name, tool in tools.items()]
-        send({"id": number, "result": {"tools": [*rows, *(NAMELESS if mode == "schemas" else ())]}})
+        send({"id": number, "result": {"tools": [*rows, *(NAMELESS if mode == "odd" else ())]}})
     elif method == "tools/call":
         token = given.get("_meta", {}).get("progressToken")
         work = (number, given["name"], given.get("arguments", {}), token)
@@ -239,8 +239,8 @@ def main() -> None:
             words = file.read()
         said = {"type": "string", "description": words}
         tools["echo"] = {"description": words, "inputSchema": {**TEXT, "properties": {"text": said}}}
-    if mode in ("odd", "schemas"):
-        tools = ODD if mode == "odd" else SCHEMAS
+    if mode == "odd":
+        tools = {**ODD, **SCHEMAS}
     if mode == "answers":
         tools = {name: {"inputSchema": NONE} for name in ("echo", "twice", "early", *ANSWERS)}
         tools["echo"] = TOOLS["echo"]

@@ -14,6 +14,7 @@ from mcp_room import ODD, McpRoom, gone, odd, said
 
 from ipyagent import sandbox
 from ipyagent.journal.events import PermissionAnswered, Streamed, ToolCalled, TurnEnded
+from ipyagent.parts.mcp.listing import server_part
 from ipyagent.practice.replies import text
 from ipyagent.practice.replies import tool as calls
 
@@ -101,13 +102,16 @@ def test_every_kind_of_result_becomes_blocks(mcp_room: McpRoom) -> None:
     assert len(json.dumps(mcp_room.server.messages[-1].body)) < 400_000
 
 
-@pytest.mark.parametrize("tool", ["babble", "garble", "hang", "huge", "tap", "die"])
-def test_what_a_server_does_in_a_call_does_not_hurt_the_session(mcp_room: McpRoom, tool: str) -> None:
-    mcp_room.settings["mcp_timeout"] = 1.0 if tool == "hang" else 20.0
-    mcp_room.put({"a": odd(), "b": odd()})
-    results = mcp_room.ask((f"mcp__a__{tool}", {}), ("mcp__b__echo", {"text": "b"}), ("mcp__a__echo", {"text": "a"}))
-    assert results[0].is_error == (tool != "babble"), said(results[0])
-    assert [said(result) for result in results[1:]] == ["b", "a"]
+def test_what_servers_do_in_a_call_does_not_hurt_the_session(mcp_room: McpRoom) -> None:
+    mcp_room.settings |= {"mcp_timeout": 20.0, "mcp_inline_tools": 1_000, "mcp_inline_percent": 100.0}
+    tools = ("babble", "garble", "hang", "huge", "tap", "die")
+    mcp_room.put({**{tool: odd(timeout=1.0 if tool == "hang" else 20.0) for tool in tools}, "b": odd()})
+    for tool in tools:
+        first, *others = mcp_room.ask(
+            (f"mcp__{tool}__{tool}", {}), ("mcp__b__echo", {"text": "b"}), (f"mcp__{tool}__echo", {"text": "a"})
+        )
+        assert first.is_error == (tool != "babble"), said(first)
+        assert [said(result) for result in others] == ["b", "a"], tool
 
 
 def test_a_server_that_dies_is_started_once_more_and_then_its_tools_say_so(mcp_room: McpRoom) -> None:
@@ -174,40 +178,31 @@ def test_progress_is_shown_and_puts_the_time_out_off(mcp_room: McpRoom) -> None:
     assert "step 0 (0 of 8)" in shown
 
 
-def test_odd_names_and_schemas_are_made_fit_for_a_request(mcp_room: McpRoom) -> None:
-    mcp_room.put({"O/o": odd("odd")})
+def test_tools_of_any_name_and_schema_are_made_fit_and_their_server_stays(mcp_room: McpRoom) -> None:
+    mcp_room.settings["mcp_inline_tools"] = 100
+    mcp_room.put({"O/o": odd("odd"), "b": odd()})
     mcp_room.ask()
-    names = [name for name in mcp_room.listed() if name.startswith("mcp__")]
-    assert len(names) == len(set(names)) == 9
-    assert all(len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() for name in names)
-    spaced = next(name for name in names if "mit_Leerzeichen" in name)
-    assert said(mcp_room.one(spaced, text="x")) == 'mit Leerzeichen/und.Punkt {"text": "x"}'
+    head = f"mcp__{server_part('O/o')}__"
+    tools = {name.removeprefix(head): name for name in mcp_room.listed() if name.startswith(head)}
+    assert len(tools) == len(odd_server.ODD) + len(odd_server.SCHEMAS)
+    assert set(odd_server.SCHEMAS) <= set(tools)
+    assert all(len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() for name in tools.values())
     body = mcp_room.server.messages[-1].body
     assert body is not None
-    schemas = {tool["name"].split("__")[-1]: tool for tool in body["tools"]}
+    shown = {tool["name"].removeprefix(head): tool for tool in body["tools"]}
+    assert all(tool["input_schema"]["type"] == "object" for tool in shown.values())
+    assert shown["sound"]["input_schema"] == odd_server.TEXT
     for name in ("bad_key", "combined", "invalid", "remote"):
-        found = next(tool for key, tool in schemas.items() if key.startswith(name))
+        found = next(tool for key, tool in shown.items() if key.startswith(name))
         assert found["input_schema"] == {"type": "object", "properties": {}, "additionalProperties": True}
         assert "JSON schema" in found["description"]
-
-
-def test_a_tool_with_any_schema_is_opened_or_left_out_by_name_and_its_server_stays(mcp_room: McpRoom) -> None:
-    mcp_room.settings["mcp_inline_tools"] = 100
-    mcp_room.put({"a": odd("schemas"), "b": odd()})
-    mcp_room.ask()
-    tools = {name.removeprefix("mcp__a__"): name for name in mcp_room.listed() if name.startswith("mcp__a__")}
-    assert set(tools) == set(odd_server.SCHEMAS)
-    body = mcp_room.server.messages[-1].body
-    assert body is not None
-    shown = {tool["name"]: tool["input_schema"] for tool in body["tools"]}
-    assert all(schema["type"] == "object" for schema in shown.values())
-    assert shown["mcp__a__sound"] == odd_server.TEXT
-    for name in ("null", "types", "one_of", "list", "odd_words", "odd_hints"):
-        assert said(mcp_room.one(f"mcp__a__{name}", text="x")) == f'{name} {{"text": "x"}}'
-    assert said(mcp_room.one("mcp__b__echo", text="b")) == "b"
-    told = [line for line in mcp_room.agent.notices if "without a name" in line]
-    assert len(told) == 1, mcp_room.agent.notices
-    assert f"{len(odd_server.NAMELESS)} tools" in told[0]
+    spaced = next(name for name in tools if "mit_Leerzeichen" in name)
+    called = {spaced: "mit Leerzeichen/und.Punkt"}
+    called |= {name: name for name in ("null", "types", "one_of", "list", "odd_words", "odd_hints")}
+    results = mcp_room.ask(*((tools[name], {"text": "x"}) for name in called), ("mcp__b__echo", {"text": "b"}))
+    assert [said(result) for result in results] == [*(f'{name} {{"text": "x"}}' for name in called.values()), "b"]
+    (told,) = (line for line in mcp_room.agent.notices if "without a name" in line)
+    assert f"{len(odd_server.NAMELESS)} tools" in told
 
 
 def test_an_odd_answer_is_read_as_far_as_it_can_be_and_the_server_serves_on(mcp_room: McpRoom) -> None:
@@ -248,22 +243,27 @@ def test_a_server_gets_no_key_and_starts_in_the_project_and_tools_that_it_adds_c
 
 
 @pytest.mark.skipif(not sandbox.find().working, reason="no sandbox works here")
-@pytest.mark.parametrize(("level", "written"), [("read", False), ("project", True), ("open", True)])
-def test_a_server_runs_at_the_level_of_its_entry(mcp_room: McpRoom, level: str, written: bool) -> None:
+def test_a_server_runs_at_the_level_of_its_entry(mcp_room: McpRoom) -> None:
     script = (
         "import os, sys\n"
-        "try: open('made', 'w').write('x')\n"
+        "try: open('made-' + sys.argv[1], 'w').write('x')\n"
         "except OSError: pass\n"
         "open(os.path.join(os.environ.get('TMPDIR', '/tmp'), 'own'), 'w').close()\n"
         f"sys.argv = [{ODD!r}]; exec(compile(open({ODD!r}).read(), 'odd', 'exec'))"
     )
-    mcp_room.put({"a": {"command": sys.executable, "args": ["-c", script], "sandbox": level}})
-    told = json.loads(said(mcp_room.one("mcp__a__environment")))
-    assert (mcp_room.root / "made").exists() is written
-    folder = Path(told["env"].get("TMPDIR", "/tmp"))
-    assert folder.name.startswith("ipyagent-") is (level != "open")
+    mcp_room.settings |= {"mcp_inline_tools": 1_000, "mcp_inline_percent": 100.0}
+    levels = {"read": False, "project": True, "open": True}
+    mcp_room.put(
+        {each: {"command": sys.executable, "args": ["-c", script, each], "sandbox": each} for each in levels}
+    )
+    results = mcp_room.ask(*((f"mcp__{level}__environment", {}) for level in levels))
+    assert {level: (mcp_room.root / f"made-{level}").exists() for level in levels} == levels
+    told = [json.loads(said(result))["env"].get("TMPDIR", "/tmp") for result in results]
+    folders = dict(zip(levels, map(Path, told), strict=True))
+    assert [folder.name.startswith("ipyagent-") for folder in folders.values()] == [True, True, False]
     mcp_room.close()
-    assert not folder.exists() or level == "open"
+    assert not folders["read"].exists()
+    assert not folders["project"].exists()
 
 
 def test_error_output_goes_to_a_bounded_log_of_the_session(mcp_room: McpRoom) -> None:

@@ -18,10 +18,7 @@ from ipyagent.practice.model.forms import FORMS
 from ipyagent.practice.model.tables import LOOK, key
 
 matplotlib.use("agg")
-VEGA = (
-    "airports", "anscombe", "barley", "burtin", "cars", "crimea", "driving", "iowa_electricity", "iris", "la_riots",
-    "seattle_temps", "seattle_weather", "sf_temps", "stocks", "us_employment", "wheat",
-)  # fmt: skip
+VEGA = ("burtin", "cars", "crimea", "seattle_weather")
 
 
 def shop() -> pd.DataFrame:
@@ -111,7 +108,7 @@ def test_rows_missing_values_and_statistics_are_those_of_pandas(told: tuple[Room
                 assert close(bold(said)[0], getattr(table[column], stat)()), said
 
 
-def test_groups_counts_and_the_largest_are_those_of_pandas(told: tuple[Room, pd.DataFrame]) -> None:
+def test_groups_and_counts_are_those_of_pandas(told: tuple[Room, pd.DataFrame]) -> None:
     room, table = told
     for group in groups_of(table)[:2]:
         counts = table[group].value_counts(dropna=False)
@@ -123,38 +120,28 @@ def test_groups_counts_and_the_largest_are_those_of_pandas(told: tuple[Room, pd.
             for label, value in wanted.items():
                 shown = "(missing)" if pd.isna(label) else " ".join(str(label).split())
                 assert close(rows[shown], value), (group, column, label)
-    for column in numbers_of(table)[:2]:
-        rows = cells(room.ask(f"top 3 rows by `{column}`"))
-        place = 1 + list(table.columns).index(column)
-        wanted = table[column].nlargest(3, keep="all").sort_values(ascending=False)
-        assert all(close(row[place], value) for row, value in zip(rows, wanted.head(40), strict=True))
 
 
-def test_conditions_and_scatter_plots_are_those_of_pandas(told: tuple[Room, pd.DataFrame]) -> None:
+def test_scatter_plots_and_a_value_are_those_of_pandas(told: tuple[Room, pd.DataFrame]) -> None:
     room, table = told
     numbers, groups = numbers_of(table), groups_of(table)
-    for column in numbers[:2] if len(table) else []:
-        middle = round(float(table[column].median()), 3)
-        said = room.ask(f"how many rows are there where `{column}` > {middle}")
-        assert bold(said) == [str(int((table[column] > middle).sum()))]
     if len(numbers) > 1:
         said = room.ask(f"plot `{numbers[0]}` by `{numbers[1]}`")
         both = table[[numbers[0], numbers[1]]].dropna()
         assert re.search(rf"n = {len(both)}\b", said)
         r = table[numbers[0]].corr(table[numbers[1]])
         assert f"r = {r:.2f};" in said
-    for group in groups[:1]:
-        for value in table[group].dropna().unique()[:2].tolist():
-            twins = [v for v in table[group].dropna().unique().tolist() if key(v) == key(value)]
-            said = room.ask(f"how many rows are there where `{group}` is {value}")
-            if len(twins) == 1 and not re.search(r"\b(?:and|or)\b", str(value)):
-                assert bold(said) == [str(int((table[group] == value).sum()))], said
+    for value in table[groups[0]].dropna().unique()[:2].tolist() if groups else []:
+        room.ask("How many rows are there?")
+        said = room.ask(f"only {value}")
+        if sum(key(each) == key(value) for name in groups for each in table[name].dropna().unique().tolist()) == 1:
+            assert bold(said) == [str(int((table[groups[0]] == value).sum()))], said
 
 
 ORDERS = pd.DataFrame({"city": ["north", "south", "north"], "sex": ["males", "f", "f"],
                        "amount": [10.0, 20.0, 40.0], "weight": [1, 2, 5]})  # fmt: skip
 EXPECTED = {
-    "load": "python", "profile": "python", "missing": "python", "rows": "python", "count": "python",
+    "load": "python", "profile": "python", "missing": "python", "count": "python",
     "statistic": "python", "plot": "python", "again": "python", "rebuild": "python", "list": "variables",
     "read": "read_file", "run": "python", "remember": "memory", "use": "load_skill", "plan": "plan", "so far": "",
 }  # fmt: skip
@@ -177,20 +164,29 @@ def test_there_are_at_most_25_forms() -> None:
     assert [form.name for form in FORMS] == list(EXPECTED)
 
 
+MISSING = ("Load one first", "请先加载", "There is no answered question", "前面没有已回答", "nothing that is gone",
+           "不知道有什么丢失")  # fmt: skip
+
+
 @pytest.mark.parametrize("language", [0, 1], ids=["English", "Chinese"])
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-def test_every_form_answers_its_examples(tmp_path: Path, form: Any, language: int) -> None:
-    room = all_tools(tmp_path)
-    if form.name == "again":
-        room.ask("average amount of orders")
-    if form.name == "rebuild":
-        room.ask("load orders.csv as orders")
-    said = room.ask(form.example[language])
-    tools = [name for name, _ in room.calls]
-    assert (tools[-1] if tools else "") == EXPECTED[form.name], said
-    assert not any(failed for _, failed in room.results), room.results
-    if EXPECTED[form.name] == "python" and form.name not in ("load", "run", "rebuild"):
-        assert room.code != LOOK, said
+def test_every_form_answers_its_examples_and_in_an_empty_kernel_says_what_is_missing(
+    tmp_path: Path, form: Any, language: int
+) -> None:
+    for empty in (False, True):
+        (tmp_path / str(empty)).mkdir()
+        room = all_tools(tmp_path / str(empty))
+        if empty:
+            del room.namespace["orders"]
+        elif form.name in ("again", "rebuild"):
+            room.ask("average amount of orders" if form.name == "again" else "load orders.csv as orders")
+        said = room.ask(form.example[language])
+        tools = [name for name, _ in room.calls]
+        assert not any(failed for _, failed in room.results), room.results
+        worked = (tools[-1] if tools else "") == EXPECTED[form.name] and (
+            tools[-1:] != ["python"] or form.name in ("load", "run", "rebuild") or room.code != LOOK
+        )
+        assert worked or (empty and any(words in said for words in MISSING)), said
 
 
 def test_what_no_form_matches_whole_is_not_computed(tmp_path: Path) -> None:
@@ -199,8 +195,8 @@ def test_what_no_form_matches_whole_is_not_computed(tmp_path: Path) -> None:
         "make the report nicer", "average amount by month", "average city", "how many orders were late",
         "how many rows where city is Berlin", "average amount where city is north or city is south",
         "average amount by city excluding north", "平均单价", "哪个城市最好",
-        "amount 的同比增长", "delete the outliers",
-        "top 5 cities by amount", "average amount for the last 30 days",
+        "amount 的同比增长", "delete the outliers", "how many rows where amount > 10",
+        "average amount for the last 30 days",
     ]):
         here = tmp_path / str(at)
         here.mkdir()
@@ -213,7 +209,7 @@ def test_what_no_form_matches_whole_is_not_computed(tmp_path: Path) -> None:
 
 def test_two_requests_in_one_are_both_done_or_the_one_that_is_not_is_named(tmp_path: Path) -> None:
     room = all_tools(tmp_path)
-    said = room.ask("How many rows has orders, then show the average amount by city")
+    said = room.ask("How many rows are in orders, then show the average amount by city")
     assert bold(said) == ["3"]
     assert "| north | 25 |" in said
     said = room.ask("average amount; then mail it to Ada")
@@ -228,32 +224,15 @@ def test_a_name_that_fits_twice_is_asked_about(tmp_path: Path) -> None:
     room = Room(tmp_path)
     room.namespace["trips"] = pd.DataFrame({"price_usd": [1.0], "price_eur": [2.0], "from": ["Rome"], "to": ["rome"]})
     assert "`price_usd`, `price_eur`" in room.ask("average price")
-    assert "`from` = Rome, `to` = rome" in room.ask("how many rows are there for Rome")
+    room.ask("how many rows are there?")
+    assert "`from` = Rome, `to` = rome" in room.ask("only for Rome")
     room.namespace["flights"] = pd.DataFrame({"price_usd": [3.0]})
-    assert "Which table: `trips`, `flights`" in room.ask("average price_usd")
+    both = room.ask("average price_usd")
+    assert "more than one way" in both
+    assert 'flights["price_usd"].mean()' in both
     assert bold(room.ask("average price_usd in flights")) == ["3"]
     room.namespace["twins"] = pd.DataFrame([[1, 2]], columns=["a", "a"])
-    assert "several columns named `a`" in room.ask("average a of twins")
-
-
-MISSING = ("No table is loaded", "Load one first", "还没有读入表", "请先加载", "There is no answered question",
-           "前面没有已回答", "nothing that is gone", "不知道有什么丢失")  # fmt: skip
-
-
-@pytest.mark.parametrize("language", [0, 1], ids=["English", "Chinese"])
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-def test_every_example_works_from_an_empty_kernel_or_says_what_is_missing(
-    tmp_path: Path, form: Any, language: int
-) -> None:
-    room = all_tools(tmp_path)
-    del room.namespace["orders"]
-    said = room.ask(form.example[language])
-    assert not any(failed for _, failed in room.results), room.results
-    tools = [name for name, _ in room.calls]
-    worked = (tools[-1] if tools else "") == EXPECTED[form.name] and (
-        tools[-1:] != ["python"] or form.name in ("load", "run") or room.code != LOOK
-    )
-    assert worked or any(words in said for words in MISSING), said
+    assert "may be several columns: `a`" in room.ask("average a of twins")
 
 
 SMALL = pd.DataFrame({"g": list("xxyy"), "who": list("abcb"), "Value": [1, 2, 2, 2], "v": [1.0, 2.0, np.nan, np.nan],
@@ -265,21 +244,17 @@ def test_what_is_answered_is_right_or_it_says_that_it_cannot(tmp_path: Path) -> 
     for at, (asked, says, never) in enumerate([
         ("sum of v by g", "| y | (missing) | 0 |", "lowest"),
         ("按 g 计算平均 v", "| y | （缺失） | 0 |", "(missing)"),
-        ("max Value by g", "the same in all groups that have one (2)", "highest"),
-        ("mean Value by who", "highest for b and c (2), lowest for a (1):", "lowest for b"),
-        ("mean Value and big by g", "The mean of `Value`, `big` by `g` in `t`:", "highest"),
-        ("average Value by who", "| a | 1 | 1 |", "no column"),
+        ("max Value by g", "The maximum of `Value` by `g` in `t`:", "highest for"),
+        ("mean Value by who", "| a | 1 | 1 |", "lowest for b"),
         ("profile t", "9007199254740993 |", "9007199254740992"),
-        ("min and max of big", "maximum **9007199254740993**", "max **"),
-        ("how many rows where Value > 1,5", "`Value` > “1,5” is neither", "**"),
-        ("how many rows where big > 1,000", "**1** row in", "rows"),
-        ("how many rows where Sex = female in t", "**2** rows in `t` where `Sex` = female", "more than one way"),
-        ("average Value for female in t", "where `Sex` = female: mean **1.500**", "more than one way"),
+        ("max of big", "maximum **9007199254740993**", "no column"),
         ("average nothing in t", "`t` has no column", "No table has"),
-        ("how many rows where Date > 2020", "`Date` in `t` holds dates", "neither"),
-        ("how many rows in where Value = 1", "I count rows", "no table"),
-        ("show me the oldest passenger", "I find no table", "no column"),
+        ("how many rows in where Value = 1", "ANTHROPIC_API_KEY", "no table"),
+        ("describe the oldest passenger", "I find no table", "no column"),
         ("plot v by v", "Name two different columns.", "twice"),
+        ("plot v by Date", "`Date` holds dates", "n ="),
+        ("average g in t", "`g` of `t` holds no numbers", "mean **"),
+        ("average v by v", "cannot be value and group", "mean **"),
         ("which column has the most missing values?", "ANTHROPIC_API_KEY", "the skill `"),
         ("now only for the male", "There is no answered question", "no pandas table"),
     ]):
@@ -293,15 +268,13 @@ def test_what_is_answered_is_right_or_it_says_that_it_cannot(tmp_path: Path) -> 
         assert never not in said.replace("help", "")
 
 
-def test_only_applies_to_the_last_answered_question_and_to_the_one_before_it_in_the_same_text(tmp_path: Path) -> None:
+def test_only_applies_to_the_last_answered_question_and_to_none_in_the_same_text(tmp_path: Path) -> None:
     room = Room(tmp_path)
     room.namespace["t"] = SMALL
     room.ask("max big by who")
-    said = room.ask("average Value by Sex; now only for who a")
-    assert "The mean of `Value` by `Sex` in `t` where `who` = a" in said
     assert "no column “foo”" in room.ask("average foo")
-    assert "The mean of `Value` by `Sex` in `t` where `who` = b" in room.ask("now only for who b")
-    for asked in ("average foo; now only for who b", "dance a little; now only for who b"):
+    assert "The maximum of `big` by `who` in `t` where `Sex` = male" in room.ask("now only for the male")
+    for asked in ("average Value by Sex; now only for b", "dance a little; now only for b"):
         assert "There is no answered question" in room.ask(asked)
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from ipyagent.practice.model import conversation as said_by
 from ipyagent.practice.model import forms, lessons, memories, requests, skills, writing
@@ -21,8 +22,7 @@ from ipyagent.practice.server import web
 from ipyagent.practice.server.practice_server import smallest
 
 __all__ = ["answer", "extract"]
-
-
+_END: Final = re.compile(r'<message from="[^"\n]*" kind="shutdown_request">')
 
 def answer(body: Mapping[str, Any]) -> Reply:
     """The reply of the practice model to a Messages API request body."""
@@ -66,7 +66,7 @@ def _directed(body: Mapping[str, Any], told: str) -> Reply:
 def _recipe(task: Task, hand_back: str | None) -> Recipe | str:
     """What answers the newest request; `hand_back`: the name under which a sub-agent hands its table back."""
     asked = task.conversation.turn.words
-    if requests.told_to_end(task):
+    if any(_END.match(extra) for extra in task.conversation.turn.extras):  # another agent asks this one to end
         return task.say("I end my work here, as asked.", "应要求就此结束。")
     if given := skills.given_skill(task):
         return skills.follow(task, *given)

@@ -87,11 +87,6 @@ def request_in(summary: str) -> str:
     return next((row[:-1] for row in reversed(rows) if row.endswith("”")), "")
 
 
-def asks_for_summary(text: str) -> bool:
-    """Whether this asks to summarise the conversation in the tags of a compaction."""
-    return "<analysis>" in text and "<summary>" in text
-
-
 def notes_asked(text: str) -> tuple[str, str] | None:
     """The file and the words of a directive to bring the notes up to date; None for other texts."""
     text = _TWO.sub("", text, count=1) if _TWO.match(text) else text
@@ -137,7 +132,7 @@ def directive(messages: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
     for i in (at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "user"):
         for text in reversed(texts_of(messages[i])):
             ours = notes_asked(text) is not None or asks_to_extract(text) or asks_to_dream(text)
-            if ours or (i == len(messages) - 1 and asks_for_summary(text)):
+            if ours or (i == len(messages) - 1 and "<analysis>" in text and "<summary>" in text):
                 return i, text
         if any(block.get("type") != "tool_result" for block in blocks_of(messages[i])):
             break
@@ -224,10 +219,6 @@ class Conversation:
     def told(self) -> str:
         """What reminders of the session told, such as which variables there are."""
         return "\n".join(extra for turn in self.turns for extra in turn.extras if "<context" in extra)
-
-    def asking(self, words: str) -> Conversation:
-        """The conversation with other words in its newest request."""
-        return replace(self, turns=(*self.turns[:-1], replace(self.turn, asked=words)))
 
     @property
     def turn(self) -> Turn:

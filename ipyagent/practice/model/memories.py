@@ -33,8 +33,6 @@ _PLACE: Final = re.compile(r"^- (user|feedback|project|reference): .*? In `([^`\
 _LISTED: Final = re.compile(r"^- \[[^\]\n]*\] (\S+) \([\d-]+\): (.*)$", re.M)
 _SENTENCE: Final = re.compile(r"(?<=[.!?。！？])\s+|(?<=[。！？])|\n+|\s*[;；]\s*")
 _TOLD: Final = re.compile(r'^<user turn="\d+">\n(.*?)\n</user>$', re.S | re.M)
-_DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_DAYS_ZH: Final = "一二三四五六日"
 _REMEMBER: Final = re.compile(
     r"(?:please )?(?:remember|keep in mind|don't forget)(?: that\b|:)?\s*(.+)"
     r"|请?(?:记住|记一下|别忘了)[：:，,]?\s*(.+)",
@@ -127,24 +125,12 @@ def fact_of(sentence: str, *, asked: bool = False) -> Fact | None:
 
 
 def absolute(words: str, today: str) -> str:
-    """Days that are named from today on, as dates; without a `today` (YYYY-MM-DD) the words as they are. A day of the
-    last or the next week, or of every week, stays."""
-    if not today:
-        return words
-    now = datetime.date.fromisoformat(today)
-
-    def later(days: int) -> str:
-        return (now + datetime.timedelta(days=days)).isoformat()
-
+    """Today, tomorrow and yesterday as dates, seen from `today` (YYYY-MM-DD; "": the words as they are)."""
     for named, days in ((r"\btomorrow\b|明天", 1), (r"\btoday\b|今天", 0), (r"\byesterday\b|昨天", -1)):
-        words = re.sub(rf"(?<!after )(?<!before )(?:{named})", later(days), words, flags=re.I)
-
-    def weekday(found: re.Match[str]) -> str:
-        day = _DAYS.index(found[1].lower()) if found[1] else _DAYS_ZH.index(found[2].replace("天", "日"))
-        return later((day - now.weekday()) % 7 or 7)
-
-    english = rf"\b(?<!next )(?<!last )(?<!every )(?<!each )(?:(?:on|this) )?\b({'|'.join(_DAYS)})\b"
-    return re.sub(rf"{english}|(?<![上下每个])本?(?:周|星期)([一二三四五六日天])", weekday, words, flags=re.I)
+        if today:
+            day = datetime.date.fromisoformat(today) + datetime.timedelta(days=days)
+            words = re.sub(rf"(?<!after )(?<!before )(?:{named})", day.isoformat(), words, flags=re.I)
+    return words
 
 
 def _said(messages: Sequence[Mapping[str, Any]], at: int, most: int, told: str) -> list[str]:

@@ -66,13 +66,9 @@ class Task:
                                   f"没有得到使用 `{tool}` 的许可，我就此停下。返回的信息是：{said}"))  # fmt: skip
         return step
 
-    def python(self, code: str, why: str) -> Asking:
-        """Runs code; the step returned may have failed."""
-        return (yield from self.call("python", {"code": code}, why))
-
     def ran(self, code: str, why: str) -> Asking:
         """Runs code; an error ends the turn with what it means."""
-        step = yield from self.python(code, why)
+        step = yield from self.call("python", {"code": code}, why)
         if step.failed:
             raise Ending(self.failure(step.text))
         return step

@@ -6,6 +6,7 @@ import ast
 import keyword
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -61,11 +62,7 @@ def _fresh(task: Task, name: str) -> str:
 
 def _load(task: Task, code: str, what: str, name: str) -> Recipe:
     code += f"print({name}.shape)\nprint(list({name}.columns))\n{name}.head()"
-    step = yield from task.python(code, f"Load {what} and look at its shape and columns.")
-    if step.failed:
-        encoded = task.say(f"{what} is not UTF-8 text. Load it with `pd.read_csv(…, encoding=…)`.",
-                           f"{what} 不是 UTF-8 文本。请用 `pd.read_csv(…, encoding=…)` 读取。")  # fmt: skip
-        raise Ending(encoded if error(step.text)[0] == "UnicodeDecodeError" else task.failure(step.text))
+    step = yield from task.ran(code, f"Load {what} and look at its shape and columns.")
     size, listed = re.search(r"\((\d+), (\d+)\)", step.text), re.search(r"^\[.*\]$", step.text, re.M)
     if size is None:
         return task.say(f"Loaded {what} as `{name}`.", f"已把{what}读入 `{name}`。")
@@ -75,9 +72,6 @@ def _load(task: Task, code: str, what: str, name: str) -> Recipe:
         columns = []
     said = task.say(f"Loaded {what} as `{name}`: {many(f'**{size[1]}**', 'row')}, {many(f'**{size[2]}**', 'column')}.",
                     f"已把{what}读入 `{name}`：**{size[1]}** 行，**{size[2]}** 列。")  # fmt: skip
-    if len(columns) == 1 and re.search(r"[;\t|]", columns[0]):
-        said += task.say(" There is one column only: the separator may be another than a comma.",
-                         " 只有一列：分隔符可能不是逗号。")  # fmt: skip
     names = ", ".join(f"`{column}`" for column in columns[:30]) + (", …" if len(columns) > 30 else "")
     return said + (task.say(f"\n\nColumns: {names}.", f"\n\n列：{names}。") if names else "")
 
@@ -107,21 +101,19 @@ def listing(task: Task, slots: Slots) -> Recipe:
 
 
 def read(task: Task, slots: Slots) -> Recipe:
-    """The beginning of text files."""
-    said = []
-    for path in re.split(r"\s*,\s*|\s+and\s+|和|、", slots["path"]):
-        step = yield from task.call("read_file", {"path": path.strip("`@ ")}, f"Read {path}.")
-        task.did(step, f"I could not read `{path}`: ", f"读不了 `{path}`：")
-        lines = step.text.strip().splitlines()
-        more = task.say(f"\n\n… and {many(len(lines) - 40, 'more line')}.", f"\n\n… 还有 {len(lines) - 40} 行。")
-        begins = task.say(f"`{path}` begins:", f"`{path}` 的开头：")
-        said.append(f"{begins}\n\n```text\n" + "\n".join(lines[:40]) + "\n```" + more * (len(lines) > 40))
-    return "\n\n".join(said)
+    """The beginning of a text file."""
+    path = slots["path"].strip("`@ ")
+    step = yield from task.call("read_file", {"path": path}, f"Read {path}.")
+    lines = task.did(step, f"I could not read `{path}`: ", f"读不了 `{path}`：").text.strip().splitlines()
+    more = task.say(f"\n\n… and {many(len(lines) - 40, 'more line')}.", f"\n\n… 还有 {len(lines) - 40} 行。")
+    begins = task.say(f"`{path}` begins:", f"`{path}` 的开头：")
+    return f"{begins}\n\n```text\n" + "\n".join(lines[:40]) + "\n```" + more * (len(lines) > 40)
 
 
 def run(task: Task, slots: Slots) -> Recipe:
     """Runs the code the user gave, as it is."""
-    step = yield from task.python(slots["code"].strip("\n "), "The user gave the code; run it unchanged.")
+    code = slots["code"].strip("\n ")
+    step = yield from task.call("python", {"code": code}, "The user gave the code; run it unchanged.")
     if step.failed:
         raised = ": ".join(error(step.text))
         return task.say(f"It raised `{raised}`.", f"出错了：`{raised}`。")
@@ -162,7 +154,6 @@ _HAND: Final = re.compile(
     re.I,
 )
 _DOING: Final = re.compile(r"<doing>\n(.*)\n</doing>", re.S)
-_END: Final = re.compile(r'<message from="[^"\n]*" kind="shutdown_request">')
 
 
 def plan(task: Task, slots: Slots) -> Recipe:
@@ -215,7 +206,8 @@ def handing(conversation: Conversation) -> tuple[Conversation, str | None]:
     found = _HAND.search(turn.words)
     if not found or not ("hand_back(" in conversation.system or any(map(boundaries.fork_work, turn.extras))):
         return conversation, None
-    return conversation.asking(_HAND.sub("", turn.words).strip()), found[1] or ""
+    without = replace(turn, asked=_HAND.sub("", turn.words).strip())
+    return replace(conversation, turns=(*conversation.turns[:-1], without)), found[1] or ""
 
 
 def hand_back(task: Task, wanted: str) -> Recipe:
@@ -235,11 +227,6 @@ def progress(body: Mapping[str, Any]) -> str:
     file = re.search(r"^\w+\(.*?([\w.-]+\.\w{2,7})\b", found, re.M)
     about = re.search(r"^Task: .*?(\S*)$", found, re.M)
     return found and f"Working on {file[1] if file else about[1] if about else ''} now"
-
-
-def told_to_end(task: Task) -> bool:
-    """Whether another agent asks this one to end."""
-    return any(_END.match(extra) for extra in task.conversation.turn.extras)
 
 
 def so_far(task: Task, slots: Slots) -> str:

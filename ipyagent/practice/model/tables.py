@@ -30,31 +30,9 @@ print({name: [len(table), [[column if type(column) in (str, int) else None, str(
                            for column, kind in zip(table.columns, table.dtypes)]]
        for name, table in list(globals().items())
        if type(table).__name__ == "DataFrame" and type(table).__module__.startswith("pandas") and name[:1] != "_"})"""
-_UNITS: Final = (r"(?:[km]?g|lbs?|oz|[mck]m|usd|eur|gbp|chf|cny|rmb|jpy|mph|kmh|hpa|ml|kwh?|ms|sec|seconds|minutes"
-                 r"|hours)")  # fmt: skip
+_UNITS: Final = r"(?:[km]?g|lbs?|oz|[mck]m|usd|eur|gbp|chf|cny|mph|kmh|hpa|ml|kwh?|ms|sec|seconds|minutes|hours)"
 """Last words of a column's name that a request may leave out."""
-WORDS: Final[Mapping[str, str]] = {
-    "物种": "species", "体重": "body mass", "岛屿": "island", "性别": "sex", "鳍长": "flipper length",
-    "喙长": "bill length", "喙深": "bill depth", "年份": "year", "雄性": "male", "雌性": "female", "企鹅": "penguins",
-}  # fmt: skip
-"""What the Chinese lessons and examples call the columns and values of the penguins."""
-_SIGNS: Final[Mapping[str, str]] = {
-    r">=|at least|no less than|不少于|不小于|至少": ">=",
-    r"<=|at most|no more than|不超过|不大于|至多": "<=",
-    r">|above|over|greater than|more than|larger than|大于|超过|高于": ">",
-    r"<|below|under|less than|smaller than|小于|低于|少于": "<",
-    r"==?|equals|equal to|是|为|等于": "==",
-}
-_CONDITION: Final = [
-    (re.compile(rf"(?P<column>.+?)\s*(?:\b(?:is|are|was)\b\s*)?(?:{words})(?![=<>])\s*(?P<value>.+)", re.I), sign)
-    for words, sign in _SIGNS.items()
-] + [(re.compile(r"(?P<column>.+?)\s+(?:is|are|was)\s+(?P<value>(?!not\b).+)", re.I), "==")]
-_NUMBER: Final = re.compile(rf"([-+]?(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?)(?:\s*{_UNITS})?", re.I)
-NUMERIC: Final = re.compile(r"u?int\d+|float\d+|bool(?:ean)?", re.I)
-_IT: Final = re.compile(
-    r"(?:it|them|this|that|(?:the |this |my |that )?(?:data|data ?set|data ?frame|table)|数据|数据集|表格?|它|这个表|)",
-    re.I,
-)
+_IT: Final = re.compile(r"it|them|this|(?:the |this |my )?(?:data|data ?set|data ?frame|table)|数据|表格?|它|", re.I)
 _ASIDE: Final = re.compile(
     r"^<Figure .*>$|^matplotlib Figure \d.*$|<persisted-output path=\"[^\"]+\.png\"[^>]*>[^<]*</persisted-output>"
     r"|^(?:<cell>|\S+\.py):\d+: \w+Warning: .*$(?:\n  .*$)?",
@@ -62,13 +40,6 @@ _ASIDE: Final = re.compile(
 )
 """What stands beside the printed CSV: figures, warnings."""
 _CUT: Final = re.compile(r"^\[… [\d,]+ characters|^… \d+ more times$|<persisted-output", re.M)
-_NO_TABLE: Final = (
-    "There is no pandas table in this kernel. Load one first.", "这个内核里没有 pandas 表，请先加载一个。",
-)  # fmt: skip
-
-
-class Declined(str):
-    """Words that say why a request is not answered."""
 
 
 class Cannot(Exception):
@@ -79,6 +50,11 @@ class Cannot(Exception):
         self.texts, self.near = (english, chinese), near
 
 
+NO_TABLE: Final = Cannot(
+    "There is no pandas table in this kernel. Load one first.", "这个内核里没有 pandas 表，请先加载一个。"
+)
+
+
 def key(text: object) -> str:
     """A name as it is compared: case, `_`, `-`, points and brackets make no difference."""
     return " ".join(re.sub(r"[\s_\-./()\[\]]+", " ", unicodedata.normalize("NFKC", str(text)).casefold()).split())
@@ -86,11 +62,8 @@ def key(text: object) -> str:
 
 def _numbers(words: str) -> set[str]:
     """The words, and with the last one in the singular or the plural."""
-    found = {words, words + "s", words + "es"}
-    found |= {words[:-1]} if re.search(r"[^s]s$", words) else set()
-    found |= {words[:-2]} if re.search(r"(?:s|x|z|ch|sh)es$", words) else set()
-    ends = {words[:-3] + "y"} if words.endswith("ies") else {words[:-1] + "ies"} if words.endswith("y") else set()
-    return found | ends
+    ends = (("$", "s"), ("$", "es"), ("y$", "ies"), ("ies$", "y"), ("(?<=[sxh])es$", ""), ("(?<!s)s$", ""))
+    return {words, *(re.sub(end, other, words, count=1) for end, other in ends)}
 
 
 def many(count: object, noun: str) -> str:
@@ -103,17 +76,13 @@ def looks(code: str) -> bool:
     return code == LOOK or code.startswith("print({column: [value for value in ")
 
 
-def plain(words: str) -> str:
-    """Chinese words of the lessons in English."""
-    return " ".join(re.sub("|".join(WORDS), lambda found: f" {WORDS[found[0]]} ", words).split())
-
-
 def literal(value: object) -> str:
     """A name or a value as Python code."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
-def _ticks(names: Sequence[object], most: int = 20) -> str:
+def ticks(names: Sequence[object], most: int = 20) -> str:
+    """Names in backticks, the first `most`."""
     return ", ".join(f"`{name}`" for name in names[:most]) + (", …" if len(names) > most else "")
 
 
@@ -130,36 +99,22 @@ class Table:
         keys = [(column, key(column)) for column, _ in self.columns if column is not None]
         if not any(name == key(words) for _, name in keys):
             words = re.sub(r"^(?:the|each|every|all) ", "", words, flags=re.I)
-        levels = [[column for column, _ in keys if str(column) == words]]
-        for wanted in (key(words), key(plain(words))):
-            for names in ({wanted}, _numbers(wanted)):
-                levels.append([column for column, name in keys if name in names])
-            levels.append([column for column, name in keys if re.sub(rf" {_UNITS}$", "", name) in _numbers(wanted)])
-        told = next(filter(None, levels), [])
-        if len(told) == 1:
-            return told[0]
-        if len(set(told)) < len(told):
-            raise Cannot(f"`{self.name}` has several columns named {_ticks(told[:1])}.",
-                         f"`{self.name}` 有多个列叫 {_ticks(told[:1])}。")  # fmt: skip
-        if told:
-            which = _ticks(told)
-            raise Cannot(f"“{words}” may be {which}; name one.", f"“{words}” 可能是 {which}；请指明一个。")
-        listed = _ticks([column for column, _ in keys])
+        near = _numbers(key(words))
+        for fits in (
+            lambda column, name: str(column) == words,
+            lambda column, name: name == key(words),
+            lambda column, name: name in near,
+            lambda column, name: re.sub(rf" {_UNITS}$", "", name) in near,
+        ):
+            told = [column for column, name in keys if fits(column, name)]
+            if len(told) == 1:
+                return told[0]
+            if told:
+                which = ticks(list(dict.fromkeys(told)))
+                raise Cannot(f"“{words}” may be several columns: {which}.", f"“{words}” 可能是多个列：{which}。")
+        listed = ticks([column for column, _ in keys])
         raise Cannot(f"`{self.name}` has no column “{words}”. Its columns: {listed}.",
                      f"`{self.name}` 没有列“{words}”。它的列：{listed}。")  # fmt: skip
-
-    def several(self, words: str) -> tuple[Column, ...]:
-        """The columns that a list of words names. Raises Cannot."""
-        try:
-            return (self.column(words),)
-        except Cannot:
-            parts = re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+|\s*[、和与及，]\s*", words)
-            if len(parts) == 1:
-                raise
-        found = tuple(self.column(part) for part in parts)
-        if len(set(found)) < len(found):
-            raise Cannot(f"“{words}” names a column twice.", f"“{words}” 重复了一个列。")
-        return found
 
     def kind(self, column: Column) -> str:
         """A column's dtype."""
@@ -167,34 +122,15 @@ class Table:
 
     def counts(self, column: Column) -> bool:
         """Whether a column holds numbers, yes and no left out."""
-        return NUMERIC.fullmatch(self.kind(column)) is not None and not self.kind(column).startswith("bool")
+        return re.fullmatch(r"u?int\d+|float\d+", self.kind(column), re.I) is not None
 
-    def numeric(self, column: Column, *, flags: bool = True) -> Column:
+    def numeric(self, column: Column, *, flags: bool = False) -> Column:
         """The column, if it holds numbers (or, with `flags`, yes and no). Raises Cannot."""
         if not self.counts(column) and not (flags and self.kind(column).startswith("bool")):
             kind = self.kind(column)
             raise Cannot(f"`{column}` of `{self.name}` holds no numbers (its type is {kind}).",
                          f"`{self.name}` 的 `{column}` 不是数值列（类型是 {kind}）。", near=True)  # fmt: skip
         return column
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One way to read a request: what makes its form's work, what stands in the form's gaps, and its conditions."""
-
-    build: Callable[[Asked], Work]
-    slots: Mapping[str, str]
-    where: str = ""
-    only: str = ""
-
-
-class Condition(NamedTuple):
-    """Which rows are meant: columns of which one holds the value, a sign, and the value or, for text, its words."""
-
-    columns: tuple[Column, ...]
-    sign: str
-    number: int | float | None = None
-    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,43 +155,54 @@ class Asked(NamedTuple):
         return self.table.column(self.slots[slot])
 
     def columns(self, slot: str) -> tuple[Column, ...]:
-        """The columns in a gap; none when it is empty. Raises Cannot."""
-        return self.table.several(self.slots[slot]) if self.slots.get(slot) else ()
+        """The columns that are listed in a gap, each once; none when it is empty. Raises Cannot."""
+        if slot not in self.slots:
+            return ()
+        try:
+            return (self.column(slot),)
+        except Cannot:
+            parts = re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+|\s*[、和与及，]\s*", self.slots[slot])
+            if len(parts) == 1:
+                raise
+        return tuple(dict.fromkeys(map(self.table.column, parts)))
 
+
+Reading = tuple[Callable[[Asked], Work], Mapping[str, str]]
+"""One way to read a request: what makes its form's work, and what stands in the form's gaps."""
 
 # ---------------------------------------------------------------------- the tables there are
 
 
 def look(task: Task) -> Generator[Act, tuple[Step, ...], dict[str, Table]]:
     """The user's pandas tables as they are now."""
-    step = yield from task.ran(LOOK, "Which tables are there, with which columns?")
+    found = _printed(task, (yield from task.ran(LOOK, "Which tables are there, with which columns?")))
+    return {name: Table(name, tuple(map(tuple, columns))) for name, (_, columns) in found.items()}
+
+
+def _unreadable(task: Task) -> Ending:
+    return Ending(task.say("I cannot read that result as a whole; it stands above.", "结果我读不完整，见上面的输出。"))
+
+
+def _printed(task: Task, step: Step) -> dict[str, Any]:
+    """The dictionary that a look has printed; ends the turn where it was cut."""
     try:
-        found = ast.literal_eval(step.text.strip()).items()
-        return {name: Table(name, tuple((column, kind) for column, kind in columns)) for name, (_, columns) in found}
-    except (ValueError, SyntaxError, TypeError, AttributeError, MemoryError, RecursionError):
-        raise Ending(
-            task.say("There is more in this kernel than I can look through. Name fewer or smaller tables.",
-                     "这个内核里的内容太多，我看不完。请使用更少或更小的表。")
-        ) from None  # fmt: skip
+        return dict(ast.literal_eval(step.text.strip()))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise _unreadable(task) from None
 
 
 def _named(task: Task, tables: Mapping[str, Table], words: str) -> Table:
     """The table that these words name, or the only one there is for `it` and its like. Raises Cannot or Ending."""
     words = re.sub(r"^(?:the |my )?(.+?)(?: table| data ?frame| data ?set)?$", r"\1", words.strip(" `@"), flags=re.I)
-    words = words if words in tables else plain(words)
-    same = [table for name, table in tables.items() if words == name or words.casefold() == name.casefold()]
-    same = [tables[words]] if words in tables else same
-    if len(same) == 1 or (_IT.fullmatch(words) and len(tables) == 1):
-        return same[0] if same else next(iter(tables.values()))
+    if words in tables:
+        return tables[words]
+    if _IT.fullmatch(words) and len(tables) == 1:
+        return next(iter(tables.values()))
     _gone(task, words)
-    have = _ticks(list(tables))
-    if not have:
-        raise Cannot(*_NO_TABLE)
-    if _IT.fullmatch(words):
-        raise Cannot(f"Which table: {have}? Name it in the request.", f"要用哪个表：{have}？请在请求里写明。")
-    raise Cannot(f"I find no table “{words}”. The tables: {have}. I can show rows (“show the first 3 rows of NAME”, "
-                 "“top 3 rows by COLUMN”) or an overview (“profile NAME”).",
-                 f"没有表“{words}”。现有：{have}。可以说：显示 NAME 的前 3 行，概览 NAME。")  # fmt: skip
+    if not tables:
+        raise NO_TABLE
+    have = ticks(list(tables))
+    raise Cannot(f"I find no table “{words}”. The tables: {have}.", f"没有表“{words}”。现有：{have}。")
 
 
 def _gone(task: Task, name: str) -> None:
@@ -272,183 +219,99 @@ def _gone(task: Task, name: str) -> None:
 def _mentions(text: str, tables: Mapping[str, Table]) -> Iterator[tuple[str, Table | None]]:
     """The request as it is, and without a table's name where it stands as the place of the data."""
     yield text, None
-    bare = rf"(?P<name>{_any(tables)})"
-    name = rf"(?:the |my )?{bare}(?: table| data ?frame| data ?set| data)?"
-    it = r"(?:the|this|my) (?:data ?set|data ?frame|data|table)"
+    name = _any(tables)
     for place in (
-        rf"\s+(?:in|of|from|on|within|using|for)\s+(?:{name}|{it})(?=\s|$|,)",
-        rf"^(?:in|for|using)\s+(?:{name}|{it})\s*,\s*",
-        rf"(?<![\w]){bare}(?:'s\s+|\s+)(?=\w)",
-        rf"^在?(?:{name}|数据|表)(?:数据|表)?(?:中|里|里面|表中|表里|的)?[,，]?",
-        rf"(?<=[\u3400-\u9fff]){bare}(?:数据|表)?(?:中|里|里面|的)?",
+        _place(tables),
+        rf"(?<![\w]){name}(?:'s\s+|\s+)(?=\w)",
+        rf"(?:^在?|(?<=[\u3400-\u9fff])){name}(?:数据|表)?(?:中|里|的)?[,，]?",
     ):
-        for found in re.finditer(place, text, re.I):
+        for found in re.finditer(place, text):
             gap = " " if found[0][:1].isspace() or found[0][-1:].isspace() else ""
-            wanted = (found["name"] or "").casefold()
-            table = [each for each in tables.values() if each.name.casefold() == wanted]
-            if not wanted or len(table) == 1:
-                rest = text[: found.start()] + gap + text[found.end() :]
-                yield " ".join(rest.split()), table[0] if table else None
+            yield " ".join(f"{text[: found.start()]}{gap}{text[found.end() :]}".split()), tables[found["name"]]
 
 
 def _any(tables: Mapping[str, Table]) -> str:
-    return "|".join(sorted(map(re.escape, tables), key=len, reverse=True)) or r"(?!)"
+    return f"(?P<name>{'|'.join(sorted(map(re.escape, tables), key=len, reverse=True)) or '(?!)'})"
+
+
+def _place(tables: Mapping[str, Table]) -> str:
+    return rf"\s+(?:in|of|from)\s+(?:the |my )?{_any(tables)}(?: table| data)?(?=\s|$|,)"
 
 
 # ---------------------------------------------------------------------- from a request to work
 
 
-def answer(task: Task, text: str, read: Callable[[str], list[Reading]], extra: str = "") -> Recipe:
-    """The answer to a request about a table. `read` gives the readings of a text; `extra` is a condition on top."""
+def answer(task: Task, text: str, read: Callable[[str], list[Reading]], only: str = "") -> Recipe:
+    """The answer to a request about a table. `read` gives the readings of a text; `only`: a value of the rows that are
+    meant ("": all)."""
     tables = yield from look(task)
-    found: dict[str, tuple[Table, Work, tuple[Condition, ...]]] = {}
+    found: dict[str, tuple[Table, Work]] = {}
     why: list[Cannot] = []
-    end = rf"\s+(?:in|of|from|on|within)\s+(?:the |my )?`?({_any(tables)})`?(?: table| data ?frame| data ?set)?$"
-    place = re.compile(end, re.I)
-    inside = place.search(extra)
-    extra = extra[: inside.start()] if inside else extra
     for said, table in _mentions(text, tables):
-        for reading in read(said):
-            if place.search(reading.where) or place.search(reading.only):
-                continue  # that is the place of the data, and no part of a value
-            whose = [table] if table else list(tables.values())
-            whose = [each for each in whose if inside is None or each.name.casefold() == inside[1].casefold()]
+        for build, slots in read(said):
             try:
-                if "table" in reading.slots:
-                    whose = [_named(task, tables, reading.slots["table"] or (table.name if table else ""))]
+                whose = [table] if table else list(tables.values())
+                if "table" in slots:
+                    whose = [_named(task, tables, slots["table"])]
             except Cannot as problem:
                 why.append(problem)
                 continue
             for each in whose:
                 try:
-                    work = reading.build(Asked(task, each, reading.slots))
-                    conditions = _conditions(each, reading.where) if reading.where else ()
-                    for words in filter(None, (reading.only, extra)):
-                        conditions += _conditions(each, words) if _is_condition(words) else (_whose(each, words),)
+                    work = build(Asked(task, each, slots))
                 except Cannot as problem:
                     why.insert(0 if table else len(why), problem)
                     continue
-                found.setdefault(work.code(each.name) + repr(conditions), (each, work, conditions))
+                found.setdefault(work.code(each.name), (each, work))
     if len(found) == 1:
-        return (yield from _done(task, *next(iter(found.values()))))
-    names = list(dict.fromkeys(table.name for table, _, _ in found.values()))
-    if len(names) > 1:
-        have = _ticks(names)
-        return Declined(task.say(f"Which table: {have}? Add “in NAME”.", f"要用哪个表：{have}？请在请求里写明。"))
+        return (yield from _done(task, *next(iter(found.values())), only))
     if found:
-        ways = "\n".join(f"- `{work.code(table.name)}`" for table, work, _ in found.values())
-        return Declined(task.say(f"That can be read in more than one way:\n\n{ways}\n\nSay it more exactly.",
-                                 f"这个请求有不止一种理解：\n\n{ways}\n\n请说得更确切些。"))  # fmt: skip
+        ways = "\n".join(f"- `{code}`" for code in found)
+        return task.say(f"That can be read in more than one way:\n\n{ways}\n\nSay it more exactly, with “in TABLE”.",
+                        f"这个请求有不止一种理解：\n\n{ways}\n\n请说得更确切些，并写明表名。")  # fmt: skip
     for word in re.findall(r"[A-Za-z_]\w*", "" if tables else text):
         _gone(task, word)
-    closest = next((each for each in why if each.near), next(iter(why), Cannot(*_NO_TABLE)))
-    return Declined(task.say(*closest.texts) + task.say("\n\nI know fixed forms of requests only; “help” lists them.",
-                                                        "\n\n我只认识固定的请求形式；“help” 会列出来。"))  # fmt: skip
+    closest = next((each for each in why if each.near), next(iter(why), NO_TABLE))
+    return task.say(*closest.texts) + task.say("\n\nI know fixed forms of requests only; “help” lists them.",
+                                               "\n\n我只认识固定的请求形式；“help” 会列出来。")  # fmt: skip
 
 
-def _is_condition(words: str) -> bool:
-    return any(pattern.fullmatch(words) for pattern, _ in _CONDITION)
-
-
-def _whose(table: Table, words: str) -> Condition:
-    """Rows that have a value of these words somewhere, or in the column that they begin with. Raises Cannot."""
-    words = re.sub(rf"(?i) (?:{re.escape(table.name)}|rows)$", "", words)
-    parts = words.split()
-    for at in range(1, len(parts)):
-        try:
-            return _condition(table, f"{' '.join(parts[:at])} is {' '.join(parts[at:])}")
-        except Cannot:
-            continue
-    texts = [c for c, kind in table.columns if c is not None and not re.match(r"u?int|float|date|time", kind, re.I)]
-    if not texts or len(parts) > 6:
-        raise Cannot(f"I do not know which rows “{words}” are.", f"不知道“{words}”指哪些行。")
-    return Condition(tuple(texts), "==", None, words)
-
-
-def _conditions(table: Table, words: str) -> tuple[Condition, ...]:
-    """What follows `where`. Raises Cannot."""
-    parts = re.split(r"\s+and\s+|\s*(?:且|并且|而且)\s*", words)
-    if re.search(r"\bor\b|或", words):
-        raise Cannot(f"I do not know “or”: {words}.", f"我不懂“或”：{words}。")
-    parts = parts if all(map(_is_condition, parts)) else [words]
-    return tuple(_condition(table, part) for part in parts)
-
-
-def _condition(table: Table, words: str) -> Condition:
-    problem: Cannot | None = None
-    for found, sign in ((pattern.fullmatch(words.strip()), sign) for pattern, sign in _CONDITION):
-        if found is None:
-            continue
-        try:
-            column = table.column(found["column"])
-        except Cannot as none:
-            problem = problem or none
-            continue
-        value, number = found["value"].strip(" `\"'“”"), None
-        if table.counts(column) and (number := _NUMBER.fullmatch(value)):
-            digits = number[1].replace(",", "")
-            return Condition((column,), sign, float(digits) if "." in digits else int(digits))
-        dates = table.kind(column).startswith(("date", "time"))
-        if sign == "==" and not table.counts(column) and not dates:
-            return Condition((column,), sign, None, value)
-        raise Cannot(
-            f"`{column}` in `{table.name}` holds dates or times; I compare only numbers and exact texts.",
-            f"`{table.name}` 的 `{column}` 是日期或时间；我只比较数值和完全相同的文本。", near=True,
-        ) if dates else Cannot(
-            "I can compare a number column with a number, or a text column with an exact text; "
-            f"`{column}` {sign.replace('==', '=')} “{value}” is neither.",
-            f"我可以把数值列与数值比较，或判断文本列是否等于某个文本；`{column}` {sign.replace('==', '=')} “{value}” "
-            "都不是。", near=True,
-        )  # fmt: skip
-    raise problem or Cannot(f"I cannot read the condition “{words}”.", f"读不懂条件“{words}”。")
-
-
-def _done(task: Task, table: Table, work: Work, conditions: Sequence[Condition]) -> Recipe:
-    """Finds the values that are meant, computes, and tells."""
-    parts, told = [], []
-    for condition in conditions:
-        column, value = condition.columns[0], condition.number
-        if value is None:
-            column, value = yield from _value(task, table, condition)
-        parts.append(f"({table.name}[{literal(column)}] {condition.sign} {literal(value)})")
-        told.append(f"`{column}` {condition.sign.replace('==', '=')} {value}")
-    rows = " & ".join(parts) if len(parts) > 1 else "".join(parts)[1:-1]
-    step = yield from task.ran(work.code(f"{table.name}[{rows}]" if rows else table.name), work.why)
+def _done(task: Task, table: Table, work: Work, only: str) -> Recipe:
+    """Finds the value that is meant, computes, and tells."""
+    source, which = table.name, ""
+    if only:
+        column, value = yield from _value(task, table, only)
+        source = f"{source}[{source}[{literal(column)}] == {literal(value)}]"
+        which = task.say(" where ", " 中 ") + f"`{column}` = {value}"
+    step = yield from task.ran(work.code(source), work.why)
     printed = _ASIDE.sub("", step.text)
     if _CUT.search(printed):
-        raise Ending(task.say("The result is too long to be read as a whole; it stands above.",
-                              "结果太长，见上面的输出。"))  # fmt: skip
-    which = task.say(" where ", " 中 ") + task.say(" and ", " 且 ").join(told) if told else ""
+        raise _unreadable(task)
     try:
         return work.tell(_blocks(printed), f"`{table.name}`{which}")
     except (IndexError, ValueError):
-        raise Ending(task.say("I cannot read that result; see above.", "这个结果我读不了，见上面的输出。")) from None
+        raise _unreadable(task) from None
 
 
-def _value(task: Task, table: Table, condition: Condition) -> Generator[Act, tuple[Step, ...], tuple[Column, Any]]:
-    """The column and the one value that a condition's words name, as the data has it."""
-    asked = condition.words
-    words = sorted(_numbers(key(asked)) | _numbers(key(plain(asked))), key=len)
+def _value(task: Task, table: Table, asked: str) -> Generator[Act, tuple[Step, ...], tuple[Column, Any]]:
+    """The column and the one value that these words name, as the data has it."""
+    columns = [c for c, kind in table.columns if c is not None and not re.match(r"u?int|float|date|time", kind, re.I)]
+    words = sorted(_numbers(key(asked)), key=len)
     code = (
         f"print({{column: [value for value in {table.name}[column].dropna().unique().tolist()\n"
         f"                if str(value).strip().casefold() in {json.dumps(words, ensure_ascii=False)}]\n"
-        f"       for column in [{', '.join(map(literal, condition.columns))}]}})"
+        f"       for column in [{', '.join(map(literal, columns))}]}})"
     )
-    step = yield from task.ran(code, f"Which value is “{asked}”?")
-    try:
-        told = ast.literal_eval(step.text.strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        told = {}
+    told = _printed(task, (yield from task.ran(code, f"Which value is “{asked}”?")))
     found = [(column, value) for column, values in told.items() for value in values]
-    found = [each for each in found if key(each[1]) in (key(asked), key(plain(asked)))] or found
-    where = _ticks(condition.columns, 8)
+    found = [each for each in found if key(each[1]) == key(asked)] or found
+    where = ticks(columns, 8)
     if not found:
         raise Ending(task.say(f"No value of {where} in `{table.name}` is “{asked}”.",
                               f"`{table.name}` 的 {where} 中没有“{asked}”。"))  # fmt: skip
     if len(found) > 1:
         which = ", ".join(f"`{column}` = {value}" for column, value in found)
-        raise Ending(task.say(f"“{asked}” may be {which}. Say “where COLUMN is VALUE”.",
-                              f"“{asked}” 可能是 {which}。请写明列和取值。"))  # fmt: skip
+        raise Ending(task.say(f"“{asked}” may be {which}.", f"“{asked}” 可能是 {which}。"))
     return found[0]
 
 

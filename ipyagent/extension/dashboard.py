@@ -24,23 +24,11 @@ from typing import Any
 from ipyagent.agent import Agent
 from ipyagent.errors import AgentError
 from ipyagent.escape import escape, line
-from ipyagent.extension.dashboard_tabs import (
-    BoardTab,
-    ContextTab,
-    MemoryTab,
-    SessionsTab,
-    SkillsTab,
-    SubagentsTab,
-    TableTab,
-)
+from ipyagent.extension.dashboard_tabs import OURS, BoardHost, BoardTab, TableTab
 from ipyagent.journal.events import Event, TurnEnded
 from ipyagent.loop.session import Session
-from ipyagent.parts import Rows
-from ipyagent.parts.memory.browser import list_lines, when
 from ipyagent.ui import theme
-from ipyagent.ui.meter import dollars, duration, thousands
 from ipyagent.ui.theme import script
-from ipyagent.ui.timeline import bar_words, newest, static_timeline
 
 TICK = 0.25
 """Seconds between two messages about what is new."""
@@ -52,24 +40,11 @@ MOST_BYTES = 950_000
 SEEN = 4_000
 SETTLE = 1.0
 """Seconds after a turn's end at which the static form is written anew."""
-TURNS, MARKS, ROWS, SESSIONS = 30, 20, 40, 15
-_CELL = "padding:2px 8px;text-align:left;vertical-align:top"
-NAME_CHARS = 40
-"""Characters of a name that stands on one line."""
-SHORT_CHARS = 16
-"""The same of any other cell."""
-TITLES = {
-    "context": "Context", "memory": "Memory", "skills": "Skills", "subagents": "Sub-agents", "sessions": "Sessions",
-}  # fmt: skip
-TABS = tuple(TITLES)
-PART_OF = {"memory": "memory", "skills": "skills", "subagents": "subagents"}
-"""The parts that tabs of ours are of: without one there is no tab."""
 
 
 def tabs_of(agent: Agent) -> dict[str, str]:
     """The tabs that there are, by name with their titles: ours, then those of other packages."""
-    parts = tuple(part.name for part in agent.parts)
-    found = {name: title for name, title in TITLES.items() if PART_OF.get(name) in (None, *parts)}
+    found = {name: kind.title for name, kind in OURS.items() if not kind.part or kind.part in agent.parts}
     return found | {part.name: tab.title for part in agent.parts if (tab := part.panel()) is not None}
 
 
@@ -119,27 +94,14 @@ class Dashboard:
             self._main: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
             self._main = None
-        self.context = ContextTab(agent)
-        self.subagents = SubagentsTab(agent) if "subagents" in agent.parts else None
-        self.memory = MemoryTab(agent, self.wake) if "memory" in agent.parts else None
-        self.skills = SkillsTab(agent) if "skills" in agent.parts else None
-        self.sessions = SessionsTab(agent, self._on_main, self._taken_up)
-        ours: dict[str, BoardTab | None] = {
-            "context": self.context, "memory": self.memory, "skills": self.skills, "subagents": self.subagents,
-            "sessions": self.sessions,
-        }  # fmt: skip
-        self._parts: dict[str, BoardTab] = {name: tab for name, tab in ours.items() if tab is not None}
-        self._parts |= {part.name: TableTab(tab) for part in agent.parts if (tab := part.panel()) is not None}
+        host = BoardHost(agent, self.wake, self._on_main, self._taken_up)
+        self.tabs: dict[str, BoardTab] = {name: OURS[name](host) for name in tabs_of(agent) if name in OURS}
+        self.tabs |= {part.name: TableTab(host, tab) for part in agent.parts if (tab := part.panel()) is not None}
 
     def __repr__(self) -> str:
         return f"<Dashboard, shown {len(self._shown)} times>"
 
     # ------------------------------------------------------------------ main thread
-
-    @property
-    def others(self) -> dict[str, TableTab]:
-        """The tabs of other packages' parts."""
-        return {name: tab for name, tab in self._parts.items() if isinstance(tab, TableTab)}
 
     def open(self, tab: str = "context") -> None:
         """Appear below the running cell, on a tab."""
@@ -174,8 +136,8 @@ class Dashboard:
     def close(self) -> None:
         """End its thread and its widget; what stands in the notebook stays."""
         self._closed = True
-        if self.memory is not None:
-            self.memory.leave()
+        for tab in self.tabs.values():
+            tab.close()
         if self._session is not None and self._hear_event in self._session.heard:
             self._session.heard.remove(self._hear_event)
         self.wake()
@@ -190,13 +152,8 @@ class Dashboard:
 
     def state(self) -> dict[str, Any]:
         """What a page begins with; all else it asks for."""
-        from ipyagent.reports.timeline import Timeline
-        from ipyagent.ui.timeline import panel_state
-
-        empty = Timeline(bars=(), marks=(), around={})
-        memory = {"memory": self.memory.browser.state()} if self.memory is not None else {}
-        tabs = [list(pair) for pair in tabs_of(self.agent).items()]
-        return {"mark": self._mark, "tabs": tabs, "context": panel_state(empty, None), **memory}
+        begin = {name: state for name, tab in self.tabs.items() if (state := tab.state())}
+        return {"mark": self._mark, "tabs": [[name, tab.title] for name, tab in self.tabs.items()], **begin}
 
     def _on_main(self, act: Callable[[], None]) -> None:
         """Sessions change between cells, on the main thread."""
@@ -263,7 +220,7 @@ class Dashboard:
             if self._session is not None and self._hear_event in self._session.heard:
                 self._session.heard.remove(self._hear_event)
             self._session, self._last, self._dirty = session, 0, True
-            for part in self._parts.values():
+            for part in self.tabs.values():
                 part.begin(session)
             self._loading = None
             if session is not None:
@@ -288,20 +245,20 @@ class Dashboard:
         if event.id <= self._last:
             return
         self._last = event.id
-        for part in self._parts.values():
+        for part in self.tabs.values():
             part.take(event)
         if isinstance(event, TurnEnded) and self._loading is None:
             self._settle_at = time.monotonic() + SETTLE
 
     def _tell(self) -> None:
-        for name, part in self._parts.items():
+        for name, part in self.tabs.items():
             if (fresh := part.fresh()) is not None:
                 self._send({"part": name, **fresh})
 
     def answer(self, content: dict[str, Any]) -> None:
         """One question, once. What it does not name exactly is ignored; what fails is said there."""
         name, seq = content.get("part"), content.get("seq")
-        part = next((each for known, each in self._parts.items() if known == name), None)
+        part = next((each for known, each in self.tabs.items() if known == name), None)
         if part is None or not isinstance(seq, str) or seq in self._seen:
             return
         self._seen.append(seq)
@@ -330,91 +287,13 @@ class Dashboard:
 # ------------------------------------------------------------------ as it is saved, and in a terminal
 
 
-def tables(board: Dashboard) -> dict[str, Rows]:
-    """A summary of each tab."""
-    shown = board.context.shown
-    agent = board.agent
-    folders = agent.sessions.stored()
-    stored = [board.sessions.archive.look(folder) for folder in folders[:SESSIONS]]
-    mine = agent.session.journal.session if agent.session is not None else ""
-    window = agent.state_of(agent.session) if agent.session is not None else None
-    of = f" of {thousands(window.window)}" if window else ""
-    tokens = f", {shown.bars[-1].tokens:,} tokens{of}" if shown.bars else ""
-    found: dict[str, Rows] = {
-        "context": (
-            f"{_counted(len(shown.bars), 'turn')}{tokens}",
-            ("turn", "request", "after it"),
-            [[str(bar.number), line(bar.text, 70), bar_words(bar)] for bar in shown.bars[-TURNS:]],
-            len(shown.bars),
-        )
-    }
-    if board.memory is not None:
-        memories = board.memory.browsing.everything()
-        found["memory"] = (
-            f"{len(memories):,} memor{'y' if len(memories) == 1 else 'ies'}",
-            ("memory", "type", "scope", "about"),
-            [
-                [line(each.name, 60), each.kind or "-", each.scope, line(each.description, 100)]
-                for each in memories[:ROWS]
-            ],
-            len(memories),
-        )
-    if (tab := board.skills) is not None:
-        skills, measure = tab.listed(), tab.measure
-        found["skills"] = (
-            _counted(len(skills), "skill"),
-            ("skill", "from", "tokens", "", "for"),
-            [
-                [line(each.name, 64), each.source, f"{tab.size(each, measure):,}", tab.state_of(each),
-                 line(each.description, 100)]
-                for each in skills[:ROWS]
-            ],
-            len(skills),
-        )  # fmt: skip
-    if board.subagents is not None:
-        subs = board.subagents.listed()
-        found["subagents"] = (
-            _counted(len(subs), "sub-agent") + " in this session",
-            ("sub-agent", "task", "status", "time", "cost"),
-            [
-                [f"{line(sub.name, 60)} ({line(sub.kind, 30)})", line(sub.task, 80),
-                 f"{sub.status}{': ' + line(sub.doing or sub.message, 100) if sub.doing or sub.message else ''}",
-                 duration(sub.seconds), "-" if sub.cost is None else dollars(sub.cost)]
-                for sub in subs[:ROWS]
-            ],
-            len(subs),
-        )  # fmt: skip
-    found["sessions"] = (
-        _counted(len(folders), "stored session"),
-        ("session", "when", "first request", "turns", "cost"),
-        [
-            [("* " if each.session == mine else "") + each.session, when(each.changed),
-             line(each.first or each.problem, 80), f"{each.turns:,}",
-             "-" if each.cost is None else dollars(each.cost)]
-            for each in stored
-        ],
-        len(folders),
-    )  # fmt: skip
-    return found | {name: tab.rows() for name, tab in board.others.items()}
-
-
 def board_lines(board: Dashboard, only: str = "") -> list[str]:
-    """The same as text; `only` one part."""
+    """A summary of each tab as text; `only` one."""
     lines: list[str] = []
-    titles = tabs_of(board.agent)
-    for name, (head, columns, rows, count) in tables(board).items():
-        if only and name != only:
-            continue
-        lines += ["", f"{titles[name]}: {head}"] if lines else [f"{titles[name]}: {head}"]
-        if name == "memory" and board.memory is not None:
-            lines += [f"  {row}" for row in list_lines(board.memory.browsing, ROWS)] if rows else []
-            continue
-        widths = [max(len(row[at]) for row in [list(columns), *rows]) for at in range(len(columns))]
-        for row in [list(columns), *rows] if rows else []:
-            cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            lines.append(f"  {cells.rstrip()}")
-        if count > len(rows):
-            lines.append(f"  … {count - len(rows):,} more")
+    for name, tab in board.tabs.items():
+        if not only or name == only:
+            table = tab.rows()
+            lines += [*[""][: len(lines)], f"{tab.title}: {table[0]}", *tab.lines(table)]
     return lines
 
 
@@ -422,20 +301,24 @@ def static_board(board: Dashboard, mark: str = "", only: str = "") -> dict[str, 
     """`text/html`, `text/markdown` and `text/plain`; `mark` is where the live board comes in."""
     from ipyagent.ui.static import _words
 
-    found, titles = tables(board), tabs_of(board.agent)
-    tab = mark.split(".")[1] if mark else only or "context"
-    html = "".join(_html(board, name, found[name], name == tab) for name in found if not only or name == only)
-    door = f' data-ipyagent-board="{escape(mark)}"' if mark else ""
-    parts = []
-    for name, (head, columns, rows, count) in found.items():
+    opened = mark.split(".")[1] if mark else only or "context"
+    html, parts = "", []
+    for name, tab in board.tabs.items():
         if only and name != only:
             continue
-        parts.append(f"**{_words(titles[name])}**: {_words(head)}")
+        head, columns, rows, count = table = tab.rows()
+        more = f"{count - len(rows):,} more" if count > len(rows) else ""
+        html += (
+            f"<details{' open' if name == opened else ''}><summary style=\"cursor:pointer\"><strong>{escape(tab.title)}"
+            f"</strong> · {escape(head)}</summary>{tab.html(table) if rows else ''}"
+            f"{f'<p><em>{more}</em></p>' if more else ''}</details>"
+        )
+        parts.append(f"**{_words(tab.title)}**: {_words(head)}")
         if rows:
             cells = ["| " + " | ".join(_words(cell) for cell in row) + " |" for row in rows]
             parts.append("\n".join(["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns), *cells]))
-        if count > len(rows):
-            parts.append(f"*{count - len(rows):,} more*")
+        parts += [f"*{more}*"] if more else []
+    door = f' data-ipyagent-board="{escape(mark)}"' if mark else ""
     return {
         "text/html": f'<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore"{door}>{html}</div>',
         "text/markdown": "\n\n".join(parts) + "\n",
@@ -451,33 +334,3 @@ def waiting_board(mark: str) -> dict[str, str]:
         "text/html": f'<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore" {door}>ipyagent: {words} …</div>',
         "text/plain": f"ipyagent: {words}",
     }
-
-
-def _html(board: Dashboard, name: str, table: Rows, opened: bool) -> str:
-    head, columns, rows, count = table
-    if name == "context" and rows:
-        agent = board.agent
-        window = agent.state_of(agent.session) if agent.session is not None else None
-        body = static_timeline(newest(board.context.shown, TURNS, MARKS), window)["text/html"]
-    elif rows:
-        names = "".join(f'<th style="{_CELL}">{escape(each)}</th>' for each in columns)
-        cells = ("".join(_cell(cell, first=not at) for at, cell in enumerate(row)) for row in rows)
-        lines = "".join(f"<tr>{row}</tr>" for row in cells)
-        body = f'<table style="{theme.TABLE}"><tr>{names}</tr>{lines}</table>'
-    else:
-        body = ""
-    more = f"<p><em>{count - len(rows):,} more</em></p>" if count > len(rows) else ""
-    title = escape(tabs_of(board.agent)[name])
-    return (
-        f"<details{' open' if opened else ''}><summary style=\"cursor:pointer\"><strong>{title}</strong> · "
-        f"{escape(head)}</summary>{body}{more}</details>"
-    )
-
-
-def _cell(text: str, *, first: bool) -> str:
-    whole = len(text) <= (NAME_CHARS if first else SHORT_CHARS)
-    return f'<td style="{_CELL};{theme.NAME if whole else "overflow-wrap:anywhere"}">{escape(text)}</td>'
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from ipyagent.agent import Agent
 from ipyagent.errors import AgentError, ToolFailure
@@ -13,11 +13,12 @@ from ipyagent.extension.stored_sessions import Archive, Sub, SubagentList, turn_
 from ipyagent.journal.blocks import text_block
 from ipyagent.journal.events import Block, Event, SkillLoaded, UserMessage
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
+from ipyagent.journal.protocols import WindowState
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.session import Session
 from ipyagent.parts import Rows, Tab
 from ipyagent.parts.memory import MemoryPart
-from ipyagent.parts.memory.browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, MemoryBrowser, when
+from ipyagent.parts.memory.browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, MemoryBrowser, list_lines, when
 from ipyagent.parts.memory.browsing import browsing_of
 from ipyagent.parts.skills import Skills
 from ipyagent.parts.skills.discover import SkillListing, files_of
@@ -25,39 +26,105 @@ from ipyagent.parts.skills.loaded import Loaded
 from ipyagent.parts.skills.parse import OPENING, Skill, SkillCatalogue, body_of, catalogue_of
 from ipyagent.parts.subagents import SubagentManager
 from ipyagent.reports.timeline import Timeline, TimelineBuilder, measure_of
-from ipyagent.ui import markdown
+from ipyagent.ui import markdown, theme
 from ipyagent.ui import timeline as timeline_ui
-from ipyagent.ui.meter import dollars
+from ipyagent.ui.meter import dollars, duration, thousands
 
 Reply = dict[str, Any] | None
 REQUEST_CHARS = 4_000
 TABLE_ROWS, TABLE_CHARS = 200, 300
 SUBS = 100
 """Sub-agents that are told of at once, the newest."""
+TURNS, STATIC_MARKS, STATIC_ROWS, SESSIONS = 30, 20, 40, 15
+"""Of the static form, at most."""
+NAME_CHARS = 40
+"""Characters of a name that stands on one line."""
+SHORT_CHARS = 16
+"""The same of any other cell."""
+_CELL = "padding:2px 8px;text-align:left;vertical-align:top"
 
 
-class BoardTab(Protocol):
-    """A tab of the board."""
+class BoardHost(NamedTuple):
+    """What tabs have of the board: `wake` has it look at once, `on_main` runs a function on the main thread between
+    cells, `tell` sends a message to the sessions' pages."""
+
+    agent: Agent
+    wake: Callable[[], None]
+    on_main: Callable[[Callable[[], None]], None]
+    tell: Callable[[dict[str, Any]], None]
+
+
+class BoardTab:
+    """A tab of the board: what its page asks and is told, and what it shows where none is live. `part`: the part of
+    ours that it is of, without which there is none."""
+
+    title: str
+    part = ""
+
+    def __init__(self, host: BoardHost) -> None:
+        self._agent = host.agent
+        self._host = host
+        self._session: Session | None = None
+        self.begin(None)
 
     def begin(self, session: Session | None) -> None:
         """The board follows this session from now on."""
+        self._session = session
 
     def take(self, event: Event) -> None:
         """The next event of it."""
 
+    def state(self) -> dict[str, Any]:
+        """What a page begins with; all else it asks for."""
+        return {}
+
     def fresh(self) -> Reply:
         """What every page is told now; None when nothing is new."""
+        return None
 
     def answer(self, content: dict[str, Any]) -> Reply:
         """One question of a page; None for what it does not name exactly. Raises AgentError, OSError."""
+        return None
+
+    def close(self) -> None:
+        """The board ends."""
+
+    def rows(self) -> Rows:
+        """A summary in a line and a table."""
+        raise NotImplementedError
+
+    def lines(self, table: Rows) -> list[str]:
+        """Those rows as text."""
+        _, columns, rows, count = table
+        widths = [max(len(row[at]) for row in [list(columns), *rows]) for at in range(len(columns))]
+        shown = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in [list(columns), *rows]]
+        more = [f"  … {count - len(rows):,} more"] if count > len(rows) else []
+        return [*("  " + "  ".join(row).rstrip() for row in shown if rows), *more]
+
+    def html(self, table: Rows) -> str:
+        """Those rows as HTML."""
+        _, columns, rows, _ = table
+        names = "".join(f'<th style="{_CELL}">{escape(each)}</th>' for each in columns)
+        cells = ("".join(_cell(cell, first=not at) for at, cell in enumerate(row)) for row in rows)
+        lines = "".join(f"<tr>{row}</tr>" for row in cells)
+        return f'<table style="{theme.TABLE}"><tr>{names}</tr>{lines}</table>'
 
 
-class TableTab:
+def _cell(text: str, *, first: bool) -> str:
+    whole = len(text) <= (NAME_CHARS if first else SHORT_CHARS)
+    return f'<td style="{_CELL};{theme.NAME if whole else "overflow-wrap:anywhere"}">{escape(text)}</td>'
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+class TableTab(BoardTab):
     """The tab of another package's part: a line and a table, told again when they change."""
 
-    def __init__(self, tab: Tab) -> None:
-        self._tab = tab
-        self._told: Rows | None = None
+    def __init__(self, host: BoardHost, tab: Tab) -> None:
+        self.title, self._tab = tab.title, tab
+        super().__init__(host)
 
     def rows(self) -> Rows:
         """What it shows now, each text in a line."""
@@ -66,10 +133,7 @@ class TableTab:
         return line(head, TABLE_CHARS), [line(each, 60) for each in columns], cells, count
 
     def begin(self, session: Session | None) -> None:
-        self._told = None
-
-    def take(self, event: Event) -> None:
-        pass
+        self._told: Rows | None = None
 
     def fresh(self) -> Reply:
         now = self.rows()
@@ -82,12 +146,10 @@ class TableTab:
         return {"table": list(self.rows())} if content.get("kind") == "table" else None
 
 
-class ContextTab:
+class ContextTab(BoardTab):
     """The timeline, which grows with the session."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self.begin(None)
+    title = "Context"
 
     def begin(self, session: Session | None) -> None:
         self._session = session
@@ -101,6 +163,9 @@ class ContextTab:
     def shown(self) -> Timeline:
         return self._walk.timeline
 
+    def state(self) -> dict[str, Any]:
+        return timeline_ui.panel_state(Timeline(bars=(), marks=(), around={}), None)
+
     def fresh(self) -> Reply:
         event, bars, marks = self._told
         if event == self._walk.last:
@@ -109,7 +174,7 @@ class ContextTab:
         self._told = self._walk.last, len(shown.bars), len(shown.marks)
         if event < 0:
             return {"whole": self._all(shown)}
-        return {"grown": {**timeline_ui.grown(shown, max(0, bars - 1), marks), **self._window()}}
+        return {"grown": {**timeline_ui.grown(shown, max(0, bars - 1), marks), **timeline_ui.marks_at(self._window)}}
 
     def answer(self, content: dict[str, Any]) -> Reply:
         if content.get("kind") == "all":
@@ -117,51 +182,76 @@ class ContextTab:
         return timeline_ui.answer(self.shown, content, self._events)
 
     def _all(self, shown: Timeline) -> dict[str, Any]:
-        return {**timeline_ui.grown(shown), **self._window()}
+        return {**timeline_ui.grown(shown), **timeline_ui.marks_at(self._window)}
 
     def _events(self) -> Sequence[Event]:
         return list(self._session.journal.read()) if self._session is not None else []
 
-    def _window(self) -> dict[str, int]:
-        return timeline_ui.marks_at(self._agent.state_of(self._session) if self._session is not None else None)
+    @property
+    def _window(self) -> WindowState | None:
+        return self._agent.state_of(self._session) if self._session is not None else None
+
+    def rows(self) -> Rows:
+        bars, window = self.shown.bars, self._window
+        of = f" of {thousands(window.window)}" if window else ""
+        tokens = f", {bars[-1].tokens:,} tokens{of}" if bars else ""
+        cells = [[str(bar.number), line(bar.text, 70), timeline_ui.bar_words(bar)] for bar in bars[-TURNS:]]
+        return f"{_counted(len(bars), 'turn')}{tokens}", ("turn", "request", "after it"), cells, len(bars)
+
+    def html(self, table: Rows) -> str:
+        shown = timeline_ui.newest(self.shown, TURNS, STATIC_MARKS)
+        return timeline_ui.static_timeline(shown, self._window)["text/html"]
 
 
-class MemoryTab:
+class MemoryTab(BoardTab):
     """The memory browser."""
 
-    def __init__(self, agent: Agent, wake: Callable[[], None]) -> None:
-        self._agent = agent
-        self.browsing = browsing_of(agent)
-        self.browser = MemoryBrowser(self.browsing, agent.part(MemoryPart).dreaming)
+    title, part = "Memory", "memory"
+
+    def __init__(self, host: BoardHost) -> None:
+        super().__init__(host)
+        dreaming = host.agent.part(MemoryPart).dreaming
+        self._browsing = browsing_of(host.agent)
+        self._browser = MemoryBrowser(self._browsing, dreaming)
         self._dreamt = False
-        self.leave = agent.part(MemoryPart).dreaming.watch(lambda: self._dream(wake))
+        self._leave = dreaming.watch(self._dream)
 
-    def _dream(self, wake: Callable[[], None]) -> None:
+    def _dream(self) -> None:
         self._dreamt = True
-        wake()
+        self._host.wake()
 
-    def begin(self, session: Session | None) -> None:
-        pass
+    def close(self) -> None:
+        self._leave()
 
-    def take(self, event: Event) -> None:
-        pass
+    def state(self) -> dict[str, Any]:
+        return self._browser.state()
+
+    def rows(self) -> Rows:
+        found = self._browsing.everything()
+        cells = [
+            [line(each.name, 60), each.kind or "-", each.scope, line(each.description, 100)]
+            for each in found[:STATIC_ROWS]
+        ]
+        head = f"{len(found):,} memor{'y' if len(found) == 1 else 'ies'}"
+        return head, ("memory", "type", "scope", "about"), cells, len(found)
+
+    def lines(self, table: Rows) -> list[str]:
+        return [f"  {row}" for row in list_lines(self._browsing, STATIC_ROWS)] if table[2] else []
 
     def fresh(self) -> Reply:
         if not self._dreamt:
             return None
         self._dreamt = False
-        return {"dream": self.browser.state()["dream"]}
+        return {"dream": self._browser.state()["dream"]}
 
     def answer(self, content: dict[str, Any]) -> Reply:
-        return self.browser.reply(content)
+        return self._browser.reply(content)
 
 
-class SubagentsTab:
+class SubagentsTab(BoardTab):
     """The session's sub-agents."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self.begin(None)
+    title, part = "Sub-agents", "subagents"
 
     def begin(self, session: Session | None) -> None:
         self._session = session
@@ -174,6 +264,17 @@ class SubagentsTab:
     def listed(self) -> list[Sub]:
         """All of them, the newest first."""
         return self._roster.listed(self._agent.part(SubagentManager).at_work())
+
+    def rows(self) -> Rows:
+        subs = self.listed()
+        cells = [
+            [f"{line(sub.name, 60)} ({line(sub.kind, 30)})", line(sub.task, 80),
+             f"{sub.status}{': ' + line(sub.doing or sub.message, 100) if sub.doing or sub.message else ''}",
+             duration(sub.seconds), "-" if sub.cost is None else dollars(sub.cost)]
+            for sub in subs[:STATIC_ROWS]
+        ]  # fmt: skip
+        head = _counted(len(subs), "sub-agent") + " in this session"
+        return head, ("sub-agent", "task", "status", "time", "cost"), cells, len(subs)
 
     def fresh(self) -> Reply:
         subs = self.listed()
@@ -200,24 +301,30 @@ class SubagentsTab:
                 return None
 
 
-class SessionsTab:
-    """The project's stored sessions. `on_main` runs a function on the main thread between cells."""
+class SessionsTab(BoardTab):
+    """The project's stored sessions."""
 
-    def __init__(
-        self, agent: Agent, on_main: Callable[[Callable[[], None]], None], tell: Callable[[dict[str, Any]], None]
-    ) -> None:
-        self._agent = agent
-        self._on_main = on_main
-        self._tell = tell
-        self._mine, self._changed = "", False
-        self.archive = Archive()
+    title = "Sessions"
+
+    def __init__(self, host: BoardHost) -> None:
+        super().__init__(host)
+        self._archive = Archive()
 
     def begin(self, session: Session | None) -> None:
         self._mine = session.journal.session if session is not None else ""
         self._changed = True
 
-    def take(self, event: Event) -> None:
-        pass
+    def rows(self) -> Rows:
+        folders, session = self._agent.sessions.stored(), self._agent.session
+        mine = session.journal.session if session is not None else ""
+        stored = [self._archive.look(folder) for folder in folders[:SESSIONS]]
+        cells = [
+            [("* " if each.session == mine else "") + each.session, when(each.changed),
+             line(each.first or each.problem, 80), f"{each.turns:,}", "-" if each.cost is None else dollars(each.cost)]
+            for each in stored
+        ]  # fmt: skip
+        columns = ("session", "when", "first request", "turns", "cost")
+        return _counted(len(folders), "stored session"), columns, cells, len(folders)
 
     def fresh(self) -> Reply:
         changed, self._changed = self._changed, False
@@ -245,7 +352,7 @@ class SessionsTab:
                 return None
 
     def _row(self, folder: Path) -> list[Any]:
-        kept = self.archive.look(folder)
+        kept = self._archive.look(folder)
         cost = "-" if kept.cost is None else dollars(kept.cost)
         about = f"copy of {line(kept.forked_from, 60)}" if kept.forked_from else ""
         return [
@@ -268,12 +375,12 @@ class SessionsTab:
                     copy = agent.fork(name)
                     said = f"continuing in a copy, {copy.journal.session}; the original is unchanged"
             except AgentError as problem:
-                self._tell({"failed": line(str(problem), 500)})
+                self._host.tell({"failed": line(str(problem), 500)})
                 return
             lines, agent.notices[:] = [*([said] if said else []), *agent.notices], []
-            self._tell({"said": line("; ".join(lines), 500)})
+            self._host.tell({"said": line("; ".join(lines), 500)})
 
-        self._on_main(act)
+        self._host.on_main(act)
         return None
 
 
@@ -328,13 +435,14 @@ ROWS = 100
 PROBLEMS = 50
 
 
-class SkillsTab:
+class SkillsTab(BoardTab):
     """The skills: a list with filters, one to read and to load."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    title, part = "Skills", "skills"
+
+    def __init__(self, host: BoardHost) -> None:
+        super().__init__(host)
         self._sizes: dict[tuple[str, int], int] = {}
-        self._changed = False
         self._catalogue: tuple[SkillListing, int, SkillCatalogue] | None = None
 
     def begin(self, session: Session | None) -> None:
@@ -342,6 +450,15 @@ class SkillsTab:
 
     def take(self, event: Event) -> None:
         self._changed = self._changed or isinstance(event, SkillLoaded)
+
+    def rows(self) -> Rows:
+        skills, measure = self.listed(), self.measure
+        cells = [
+            [line(each.name, 64), each.source, f"{self.size(each, measure):,}", self.state_of(each),
+             line(each.description, 100)]
+            for each in skills[:STATIC_ROWS]
+        ]  # fmt: skip
+        return _counted(len(skills), "skill"), ("skill", "from", "tokens", "", "for"), cells, len(skills)
 
     def fresh(self) -> dict[str, Any] | None:
         changed, self._changed = self._changed, False
@@ -486,3 +603,9 @@ class SkillsTab:
         self._changed = True
         size = self.size(skill, self.measure)
         return {"said": f"{line(skill.name, 64)} goes with your next request: {size:,} tokens"}
+
+
+OURS: dict[str, type[BoardTab]] = {
+    "context": ContextTab, "memory": MemoryTab, "skills": SkillsTab, "subagents": SubagentsTab, "sessions": SessionsTab,
+}  # fmt: skip
+"""Our tabs by name, in their order."""

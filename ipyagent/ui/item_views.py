@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, assert_never
 from urllib.parse import quote, urlsplit
 
 from ipyagent.escape import escape, line, plain
@@ -25,9 +25,39 @@ from ipyagent.journal.events import (
     Step,
     StepState,
 )
-from ipyagent.ui.items import MessageItem, PlanItem, SourcesItem, SubagentItem, ToolItem, ToolState
+from ipyagent.ui.items import (
+    MemoriesItem,
+    MessageItem,
+    PlanItem,
+    SavedItem,
+    SourcesItem,
+    SubagentItem,
+    ToolItem,
+    ToolState,
+)
+from ipyagent.ui.memory_chips import recalled_lines, saved_text
 from ipyagent.ui.meter import dollars, duration
 from ipyagent.ui.theme import Theme
+
+
+def item_lines(item: MemoriesItem | MessageItem | PlanItem | SavedItem | SourcesItem | SubagentItem) -> list[str]:
+    """An item in plain words: one line, or a heading and a line for each thing that it lists."""
+    match item:
+        case MemoriesItem():
+            return recalled_lines(item)
+        case SavedItem():
+            return [saved_text(item)]
+        case PlanItem():
+            return plan_lines(item)
+        case SubagentItem():
+            return [f"{_AGENT_SIGNS[item.state][0]} {child_words(item)}"]
+        case MessageItem():
+            return [f"{'←' if item.way == 'from' else '→'} {message_words(item)}"]
+        case SourcesItem():
+            return pages_lines(item)
+        case _:
+            assert_never(item)
+
 
 # ---- What a tool call says about itself: the argument worth a line, and its input as source text.
 
@@ -131,28 +161,18 @@ LONGEST = 200
 _SIGNS: dict[StepState, tuple[str, str]] = {"pending": ("☐", "to do"), "doing": ("▸", "doing"), "done": ("☑", "done")}
 
 
-def plan_head(item: PlanItem) -> str:
-    """"Plan, 2 of 5 done"."""
-    done = sum(step.state == "done" for step in item.steps)
-    return f"Plan, {done} of {len(item.steps)} done"
-
-
 def plan_lines(item: PlanItem) -> list[str]:
-    """A heading and a line a step."""
-    return [plan_head(item), *(f"  {_SIGNS[step.state][0]} {line(step.text, LONGEST)}" for step in item.steps)]
-
-
-def plan_markdown(item: PlanItem, words: Callable[[str], str]) -> str:
-    """A list with the sign of each step; `words` makes text in which nothing is Markdown."""
-    rows = (f"- {_SIGNS[step.state][0]} {words(line(step.text, LONGEST))}" for step in item.steps)
-    return "\n".join([f"*{words(plan_head(item))}*", "", *rows])
+    """A heading, "Plan, 2 of 5 done", and a line a step."""
+    done = sum(step.state == "done" for step in item.steps)
+    rows = (f"  {_SIGNS[step.state][0]} {line(step.text, LONGEST)}" for step in item.steps)
+    return [f"Plan, {done} of {len(item.steps)} done", *rows]
 
 
 def plan_html(item: PlanItem, look: Theme) -> str:
     """The checklist, which a screen reader reads with the states."""
     rows = "".join(_row(step) for step in item.steps)
     return (
-        f'<div {look.kind("ia-plan")}><small {look.kind("ia-notice")}>{escape(plan_head(item))}</small>'
+        f'<div {look.kind("ia-plan")}><small {look.kind("ia-notice")}>{escape(plan_lines(item)[0])}</small>'
         f'<ul {look.kind("ia-steps")} aria-label="Plan">{rows}</ul></div>'
     )
 
@@ -218,16 +238,6 @@ def child_words(item: SubagentItem) -> str:
     return said + ", ".join(parts)
 
 
-def child_line(item: SubagentItem) -> str:
-    """The same with its sign."""
-    return f"{_AGENT_SIGNS[item.state][0]} {child_words(item)}"
-
-
-def child_markdown(item: SubagentItem, words: Callable[[str], str]) -> str:
-    """The line as Markdown; `words` makes text in which nothing is Markdown."""
-    return f"*{words(child_line(item))}*"
-
-
 def child_html(item: SubagentItem, look: Theme) -> str:
     """The line; a screen reader reads the sign as its word."""
     sign, word = _AGENT_SIGNS[item.state]
@@ -259,16 +269,6 @@ def message_words(item: MessageItem) -> str:
     """"Message from count-rows: 344 rows", "Message to all, asks to shut down: enough"."""
     kind = f", {_KINDS[item.kind]}" if _KINDS[item.kind] else ""
     return f"Message {item.way} {line(item.who, 80)}{kind}: {line(item.summary, 160)}"
-
-
-def message_line(item: MessageItem) -> str:
-    """The same with its sign."""
-    return f"{'←' if item.way == 'from' else '→'} {message_words(item)}"
-
-
-def message_markdown(item: MessageItem, words: Callable[[str], str]) -> str:
-    """The line as Markdown; `words` makes text in which nothing is Markdown."""
-    return f"*{words(message_line(item))}*"
 
 
 def message_html(item: MessageItem, look: Theme) -> str:

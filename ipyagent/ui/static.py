@@ -13,18 +13,7 @@ from ipyagent.escape import escape, exact, line, plain
 from ipyagent.journal.events import Event
 from ipyagent.journal.protocols import TurnStatus
 from ipyagent.ui import markdown
-from ipyagent.ui.item_views import (
-    child_line,
-    child_markdown,
-    main_argument,
-    message_line,
-    message_markdown,
-    pages_lines,
-    pages_markdown,
-    plan_lines,
-    plan_markdown,
-    sources,
-)
+from ipyagent.ui.item_views import item_lines, main_argument, pages_markdown, sources
 from ipyagent.ui.items import (
     Item,
     MemoriesItem,
@@ -40,7 +29,6 @@ from ipyagent.ui.items import (
     ToolItem,
     heading,
 )
-from ipyagent.ui.memory_chips import recalled_lines, saved_text
 from ipyagent.ui.meter import dollars, duration, meter
 from ipyagent.ui.segments import cut, item_html, printed
 from ipyagent.ui.theme import MemoryAction, Theme
@@ -176,17 +164,10 @@ def _markdown(items: Sequence[Item], footer: str, room: int) -> str:
                 parts.append(f"**{_words(item.text)}**" if item.level == "error" else f"*{_words(item.text)}*")
             case QuestionItem():
                 parts += [f"*{_words(question_words(item))}*", _fence(_asked_text(item), "text")]
-            case MemoriesItem():
-                head, *rows = recalled_lines(item)
-                parts.append("\n".join([f"*{_words(head)}*", "", *(f"- {_words(row)}" for row in rows)]))
-            case SavedItem():
-                parts.append(f"*{_words(saved_text(item))}*")
-            case PlanItem():
-                parts.append(plan_markdown(item, _words))
-            case SubagentItem():
-                parts.append(child_markdown(item, _words))
-            case MessageItem():
-                parts.append(message_markdown(item, _words))
+            case MemoriesItem() | PlanItem() | SavedItem() | SubagentItem() | MessageItem():
+                head, *rows = item_lines(item)
+                listed = ["", *(f"- {_words(row)}" for row in rows)] if rows else []
+                parts.append("\n".join([f"*{_words(head)}*", *listed]))
             case _:
                 assert_never(item)
     if footer:
@@ -209,22 +190,14 @@ def plain_text(items: Sequence[Item], footer: str, output_chars: int = 2_000) ->
                     rows.append(_indented(printed(item, output_chars)))
                 rows += [f"    [figure, {picture.media_type}]" for picture in item.pictures]
                 parts.append("\n".join(rows))
-            case SourcesItem():
-                parts.append("\n".join(pages_lines(item)))
+            case SourcesItem() | PlanItem():
+                parts.append("\n".join(item_lines(item)))
             case NoticeItem():
                 parts.append(f"[{plain(item.text)}]")
             case QuestionItem():
                 parts.append(f"[{line(question_words(item))}]\n{_indented(_asked_text(item))}")
-            case MemoriesItem():
-                parts.append("[" + "\n".join(recalled_lines(item)) + "]")
-            case SavedItem():
-                parts.append(f"[{saved_text(item)}]")
-            case PlanItem():
-                parts.append("\n".join(plan_lines(item)))
-            case SubagentItem():
-                parts.append(f"[{child_line(item)}]")
-            case MessageItem():
-                parts.append(f"[{message_line(item)}]")
+            case MemoriesItem() | SavedItem() | SubagentItem() | MessageItem():
+                parts.append("[" + "\n".join(item_lines(item)) + "]")
             case _:
                 assert_never(item)
     if footer:

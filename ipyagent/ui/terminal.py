@@ -21,7 +21,7 @@ from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
 from ipyagent.journal.recorded import Recording, recording_of
 from ipyagent.kernel.output import output
 from ipyagent.ui import markdown
-from ipyagent.ui.item_views import child_line, main_argument, message_line, pages_lines, plan_lines, sources
+from ipyagent.ui.item_views import item_lines, main_argument, sources
 from ipyagent.ui.items import (
     COLUMNS,
     ROWS,
@@ -43,7 +43,6 @@ from ipyagent.ui.items import (
     heading,
     pages_of,
 )
-from ipyagent.ui.memory_chips import recalled_lines, saved_text
 from ipyagent.ui.meter import bar, duration, meter
 from ipyagent.ui.static import footer_line, plain_text, question_words, static_sections
 from ipyagent.ui.transcript import Shown, TurnTranscript
@@ -147,8 +146,6 @@ class TerminalSurface:
                     self._print("· Thinking…", "dim italic")
             case ToolItem():
                 self._tool(item, event)
-            case SourcesItem():
-                self._print("\n".join(pages_lines(item)), "dim")
             case NoticeItem():
                 style = {"info": "dim", "warning": "yellow", "error": "bold red"}[item.level]
                 if self._printed.get(item.key) != item.text:
@@ -159,25 +156,13 @@ class TerminalSurface:
                     self._question(item.asked)
                 elif isinstance(event, PermissionAnswered) and item.answer == "deny":
                     self._print("✗ " + line(question_words(item)), "dim")
-            case MemoriesItem():
-                if not item.dismissed:
-                    self._print("\n".join(recalled_lines(item)), "dim")
-            case SavedItem():
-                self._print(saved_text(item), "dim")
-            case SubagentItem():
-                text = child_line(item)
+            case MemoriesItem() if item.dismissed:
+                pass
+            case MemoriesItem() | SavedItem() | SourcesItem() | SubagentItem() | MessageItem() | PlanItem():
+                text = "\n".join(item_lines(item))
                 if self._printed.get(item.key) != text:
                     self._printed[item.key] = text
-                    self._print(text, "dim")
-            case MessageItem():
-                if self._printed.get(item.key) != item.summary:
-                    self._printed[item.key] = item.summary
-                    self._print(message_line(item), "dim")
-            case PlanItem():
-                text = "\n".join(plan_lines(item))
-                if self._printed.get(item.key) != text:
-                    self._printed[item.key] = text
-                    self._print(text, "")
+                    self._print(text, "" if isinstance(item, PlanItem) else "dim")
             case _:
                 assert_never(item)
 
@@ -294,19 +279,25 @@ class TerminalSurface:
     def _write(self, renderable: object, *, wrap: bool = True) -> None:
         if self._console is None:
             return
-        file = self._console.file
+        with self._console.capture() as captured:
+            self._console.print(renderable, soft_wrap=not wrap)
+        if not _written(self._console.file, captured.get()):
+            self._console = None
+
+
+def _written(file: TextIO, text: str) -> bool:
+    """Write a text, what the file has no sign for as question marks. False: the terminal is gone, or a tool closed
+    stdout; the journal has it all."""
+    try:
         try:
-            with self._console.capture() as captured:
-                self._console.print(renderable, soft_wrap=not wrap)
-            text = captured.get()
-            try:
-                file.write(text)
-            except UnicodeEncodeError:
-                encoding = getattr(file, "encoding", None) or "ascii"
-                file.write(text.encode(encoding, "replace").decode(encoding))
-            file.flush()
-        except (BrokenPipeError, ValueError):
-            self._console = None  # the terminal is gone or a tool closed stdout; the journal has it all
+            file.write(text)
+        except UnicodeEncodeError:
+            encoding = getattr(file, "encoding", None) or "ascii"
+            file.write(text.encode(encoding, "replace").decode(encoding))
+        file.flush()
+    except (BrokenPipeError, ValueError):
+        return False
+    return True
 
 
 # ---- A turn where nobody watches: nbclient, papermill, scripts, logs. Nobody can be asked.
@@ -394,16 +385,8 @@ class TextSurface:
             self._write("\n" + text + "\n")
 
     def _write(self, text: str) -> None:
-        if self._file is None or not text:
-            return
-        try:
-            self._file.write(text)
-            self._file.flush()
-        except UnicodeEncodeError:
-            encoding = getattr(self._file, "encoding", None) or "ascii"
-            self._file.write(text.encode(encoding, "replace").decode(encoding))
-        except (BrokenPipeError, ValueError):
-            self._file = None  # nobody reads any more; the journal has it all
+        if self._file is not None and text and not _written(self._file, text):
+            self._file = None
 
 
 def _in_kernel() -> bool:

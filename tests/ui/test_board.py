@@ -14,7 +14,8 @@ import pytest
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.extension.context_report import by_source
-from ipyagent.extension.dashboard import MOST_BYTES, TABS, Dashboard, board_lines, static_board
+from ipyagent.extension.dashboard import MOST_BYTES, Dashboard, board_lines, static_board
+from ipyagent.extension.dashboard_tabs import OURS, SkillsTab
 from ipyagent.extension.stored_sessions import SubagentList
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, SkillLoaded, Usage
 from ipyagent.parts.skills import Skills, run_skills
@@ -94,7 +95,9 @@ def test_a_skill_takes_as_many_tokens_on_the_board_as_in_the_context(board: Dash
     assert session is not None
     assert session.view.calibration.factor != 1.0  # the server counts otherwise than we
     of_names = by_source(session)["skills"]
-    assert f"their names and descriptions take {of_names:,} tokens of every request" in board.skills.remarks()
+    skills = board.tabs["skills"]
+    assert isinstance(skills, SkillsTab)
+    assert f"their names and descriptions take {of_names:,} tokens of every request" in skills.remarks()
     (row,) = ask(board, "skills", "rows", "v.1", **{"from": 0, "count": 1}, words="profile")["rows"]
     assert f"{row[3]:,} tokens when it is loaded" in run_skills(board.agent, f"show {row[0]}").splitlines()
     assert f"{row[3]:,} tokens" in ask(board, "skills", "load", "v.2", name=row[0])["said"]
@@ -169,7 +172,7 @@ def test_scripts_joined_keep_their_names_apart() -> None:
     joined = script("board", timelinePart="timeline", memoryPart="memory_browser")
     assert joined.count("export default") == 1
     assert "const timelinePart = (() => {" in joined
-    assert TABS == ("context", "memory", "skills", "subagents", "sessions")
+    assert tuple(OURS) == ("context", "memory", "skills", "subagents", "sessions")
 
 
 def wait_for(what: Callable[[], Any]) -> Any:
@@ -206,14 +209,14 @@ def test_a_session_folder_that_is_gone_is_told_once_and_the_board_goes_on(board:
 def test_a_fault_in_the_board_leaves_a_line_and_a_report_and_a_dead_thread_is_started_anew(board: Dashboard) -> None:
     agent = board.agent
     agent.notices.clear()
-    broken = board.skills.fresh
-    vars(board.skills)["fresh"] = lambda: [][1]
+    broken = board.tabs["skills"].fresh
+    vars(board.tabs["skills"])["fresh"] = lambda: [][1]
     board.open()
     (line,) = wait_for(lambda: list(agent.notices))
     assert "internal error in the background, IndexError" in line
     report = Path(line.rpartition(": ")[2])
     assert "IndexError" in report.read_text()
-    vars(board.skills)["fresh"] = broken
+    vars(board.tabs["skills"])["fresh"] = broken
     assert board._thread is not None
     board._closed = True
     board.wake()

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ipyagent.practice.replies import Fault, Reply
 from ipyagent.practice.server.judge import Judge
-from ipyagent.practice.server.models import Refused
+from ipyagent.practice.server.models import Refused, need
 
 MOST: Final = 100_000
 LIFE: Final = timedelta(hours=24)
@@ -75,24 +75,20 @@ class Batches:
 
     def create(self, body: Mapping[str, Any], betas: frozenset[str]) -> Batch:
         """Take a batch in. What is wrong with single requests is told in their results."""
-        requests = body.get("requests")
-        if not isinstance(requests, list) or not requests:
-            raise Refused("requests: List should have at least 1 item after validation")
-        if len(requests) > MOST:
-            raise Refused(f"requests: List should have at most {MOST} items after validation")
+        requests: Any = body.get("requests")
+        need(isinstance(requests, list) and requests, "requests: List should have at least 1 item after validation")
+        need(len(requests) <= MOST, f"requests: List should have at most {MOST} items after validation")
         seen: set[str] = set()
         for number, request in enumerate(requests):
-            name = request.get("custom_id") if isinstance(request, dict) else None
-            if not isinstance(name, str) or not _ID.fullmatch(name):
-                raise Refused(f"requests.{number}.custom_id: String should match pattern '^{_ID.pattern}$'")
-            if name in seen:
-                raise Refused(f"requests.{number}.custom_id: `custom_id` must be unique; found {name!r} again")
-            if not isinstance(request.get("params"), dict):
-                raise Refused(f"requests.{number}.params: Field required")
+            name: Any = request.get("custom_id") if isinstance(request, dict) else None
+            need(isinstance(name, str) and _ID.fullmatch(name),
+                 f"requests.{number}.custom_id: String should match pattern '^{_ID.pattern}$'")  # fmt: skip
+            need(name not in seen, f"requests.{number}.custom_id: `custom_id` must be unique; found {name!r} again")
+            need(isinstance(request.get("params"), dict), f"requests.{number}.params: Field required")
             seen.add(name)
-        name = "msgbatch_" + uuid.uuid4().hex[:24]
+        ident = "msgbatch_" + uuid.uuid4().hex[:24]
         until = self._judge.clock() + LIFE.total_seconds()
-        batch = self._kept[name] = Batch(name, requests, betas, datetime.now(UTC), until)
+        batch = self._kept[ident] = Batch(ident, requests, betas, datetime.now(UTC), until)
         return batch
 
     def begin(self, batch: Batch) -> None:

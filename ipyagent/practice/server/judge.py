@@ -108,21 +108,9 @@ def _divergence(old: Fingerprint, new: Fingerprint, prompt: Prompt) -> str | Non
 
 
 ABILITIES: Final = frozenset(
-    {
-        "caching",
-        "models",
-        "count_tokens",
-        "thinking",
-        "images",
-        "output_config",
-        "diagnostics",
-        "system_messages",
-        "context_management",
-        "compaction",
-        "batches",
-        "server_tools",
-    }
-)
+    ("caching", "models", "count_tokens", "thinking", "images", "output_config", "diagnostics", "system_messages",
+     "context_management", "compaction", "batches", "server_tools")
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

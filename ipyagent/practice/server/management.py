@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from ipyagent.practice.replies import Reply
 from ipyagent.practice.server.cache import Account
-from ipyagent.practice.server.models import ModelCard, Refused
+from ipyagent.practice.server.models import ModelCard, Refused, need, no_more
 from ipyagent.practice.server.prompt import THRESHOLD, Anchor, Placed, Prompt, Reader, signed_block, threshold_block
 from ipyagent.practice.server.tokens import BLOCK, MESSAGE, count_text
 
@@ -36,18 +36,14 @@ EDITING: Final = "context-management-2025-06-27"
 LEAST_TRIGGER: Final = 50_000
 LONGEST_INSTRUCTIONS: Final = 16_384
 _PATH: Final = "context_management.edits"
-_BETAS: Final[Mapping[str, str]] = {
-    "clear_thinking_20251015": EDITING,
-    "clear_tool_uses_20250919": EDITING,
-    "compact_20260112": THRESHOLD,
-}
-_FIELDS: Final[Mapping[str, frozenset[str]]] = {
-    "clear_thinking_20251015": frozenset({"type", "keep"}),
-    "clear_tool_uses_20250919": frozenset(
-        {"type", "trigger", "keep", "clear_at_least", "exclude_tools", "clear_tool_inputs"}
+_EDITS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "clear_thinking_20251015": (EDITING, ("keep",)),
+    "clear_tool_uses_20250919": (
+        EDITING, ("trigger", "keep", "clear_at_least", "exclude_tools", "clear_tool_inputs"),
     ),
-    "compact_20260112": frozenset({"type", "trigger", "instructions", "pause_after_compaction"}),
-}
+    "compact_20260112": (THRESHOLD, ("trigger", "instructions", "pause_after_compaction")),
+}  # fmt: skip
+"""The edits with the beta that each needs and its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,33 +94,29 @@ def management(
 ) -> Management:
     """What a body asks for; raises `Refused`. `compacts` False: the server passes over compaction edits, as over any
     field it does not know; `least`: smallest trigger of a compaction, in tokens."""
-    asked, wanted = body.get("context_management"), body.get("compaction")
+    asked: Any = body.get("context_management")
+    wanted = body.get("compaction")
     if asked is None and wanted is None:
         return Management()
-    if asked is not None and wanted is not None:
-        raise Refused("compaction: cannot be combined with `context_management`")
+    need(asked is None or wanted is None, "compaction: cannot be combined with `context_management`")
     if wanted is not None:
         return Management(summarize=_summarize(wanted, body, card))
-    if not card.manages:
-        raise Refused(f"context_management: not supported for {card.id}")
-    if not isinstance(asked, dict):
-        raise Refused("context_management: Input should be an object")
-    _no_more(asked, frozenset({"edits"}), "context_management")
+    need(card.manages, f"context_management: not supported for {card.id}")
+    need(isinstance(asked, dict), "context_management: Input should be an object")
+    no_more(asked, ("edits",), "context_management")
     edits = asked.get("edits") or []
-    if not isinstance(edits, list):
-        raise Refused(f"{_PATH}: Input should be a list")
+    need(isinstance(edits, list), f"{_PATH}: Input should be a list")
     found: dict[str, Mapping[str, Any]] = {}
     for i, edit in enumerate(edits):
         kind = edit.get("type") if isinstance(edit, dict) else None
-        if not isinstance(kind, str) or kind not in _FIELDS:
+        if not isinstance(kind, str) or kind not in _EDITS:
             raise Refused(f"{_PATH}.{i}: Input tag {kind!r} found using 'type' does not match any of the expected tags")
-        if _BETAS[kind] not in betas:
-            raise Refused(f"{_PATH}.{i}: `{kind}` requires `{_BETAS[kind]}` in the `anthropic-beta` header")
-        _no_more(edit, _FIELDS[kind], f"{_PATH}.{i}.{kind}")
-        if kind in found:
-            raise Refused(f"{_PATH}.{i}: `{kind}` is there more than once")
-        if kind == "clear_thinking_20251015" and i:
-            raise Refused(f"{_PATH}.{i}: the `{kind}` strategy must be the first of the edits")
+        beta, fields = _EDITS[kind]
+        need(beta in betas, f"{_PATH}.{i}: `{kind}` requires `{beta}` in the `anthropic-beta` header")
+        no_more(edit, ("type", *fields), f"{_PATH}.{i}.{kind}")
+        need(kind not in found, f"{_PATH}.{i}: `{kind}` is there more than once")
+        need(kind != "clear_thinking_20251015" or not i,
+             f"{_PATH}.{i}: the `{kind}` strategy must be the first of the edits")  # fmt: skip
         found[kind] = {name: value for name, value in edit.items() if value is not None}
     thinking, tools = found.get("clear_thinking_20251015"), found.get("clear_tool_uses_20250919")
     compact = found.get("compact_20260112")
@@ -136,34 +128,26 @@ def management(
     )
 
 
-def _no_more(given: Mapping[str, Any], known: frozenset[str], path: str) -> None:
-    if extra := sorted(set(given) - known):
-        raise Refused(f"{path}.{extra[0]}: Extra inputs are not permitted")
-
-
 def _amount(given: Any, kinds: tuple[str, ...], path: str, least: int = 0) -> tuple[str, int]:
     """The kind and the value of `{"type": …, "value": …}`."""
-    if not isinstance(given, dict) or given.get("type") not in kinds:
-        raise Refused(f"{path}.type: Input should be {' or '.join(map(repr, kinds))}")
-    _no_more(given, frozenset({"type", "value"}), path)
+    need(isinstance(given, dict) and given.get("type") in kinds,
+         f"{path}.type: Input should be {' or '.join(map(repr, kinds))}")  # fmt: skip
+    no_more(given, ("type", "value"), path)
     value = given.get("value")
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise Refused(f"{path}.value: Input should be a valid integer")
-    if value < least:
-        raise Refused(f"{path}.value: Input should be greater than or equal to {least}")
-    return str(given["type"]), value
+    need(type(value) is int, f"{path}.value: Input should be a valid integer")
+    need(value >= least, f"{path}.value: Input should be greater than or equal to {least}")
+    return str(given["type"]), int(value)
 
 
 def _names(given: Any, path: str) -> frozenset[str]:
-    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
-        raise Refused(f"{path}: Input should be a list of strings")
+    need(isinstance(given, list) and all(isinstance(name, str) for name in given),
+         f"{path}: Input should be a list of strings")  # fmt: skip
     return frozenset(given)
 
 
 def _clear_thinking(edit: Mapping[str, Any], body: Mapping[str, Any], card: ModelCard) -> ClearThinking:
     kind = (body.get("thinking") or {}).get("type") or ("adaptive" if card.thinking == {"adaptive"} else "disabled")
-    if kind == "disabled":
-        raise Refused("`clear_thinking_20251015` strategy requires `thinking` to be enabled or adaptive")
+    need(kind != "disabled", "`clear_thinking_20251015` strategy requires `thinking` to be enabled or adaptive")
     keep = edit.get("keep", {"type": "thinking_turns", "value": 1} if card.line == "haiku" else "all")
     if keep == "all" or keep == {"type": "all"}:
         return ClearThinking(None)
@@ -172,17 +156,17 @@ def _clear_thinking(edit: Mapping[str, Any], body: Mapping[str, Any], card: Mode
 
 def _clear_tools(edit: Mapping[str, Any]) -> ClearTools:
     path = f"{_PATH}.clear_tool_uses_20250919"
-    kind, trigger = "input_tokens", 100_000
-    if "trigger" in edit:
-        kind, trigger = _amount(edit["trigger"], ("input_tokens", "tool_uses"), f"{path}.trigger")
+
+    def amount(name: str, *kinds: str, usual: int) -> tuple[str, int]:
+        return _amount(edit.get(name, {"type": kinds[0], "value": usual}), kinds, f"{path}.{name}")
+
+    kind, trigger = amount("trigger", "input_tokens", "tool_uses", usual=100_000)
     inputs = edit.get("clear_tool_inputs", False)
     return ClearTools(
         by_uses=kind == "tool_uses",
         trigger=trigger,
-        keep=_amount(edit["keep"], ("tool_uses",), f"{path}.keep")[1] if "keep" in edit else 3,
-        at_least=_amount(edit["clear_at_least"], ("input_tokens",), f"{path}.clear_at_least")[1]
-        if "clear_at_least" in edit
-        else 0,
+        keep=amount("keep", "tool_uses", usual=3)[1],
+        at_least=amount("clear_at_least", "input_tokens", usual=0)[1],
         exclude=_names(edit.get("exclude_tools", []), f"{path}.exclude_tools"),
         all_inputs=inputs is True,
         inputs=frozenset() if isinstance(inputs, bool) else _names(inputs, f"{path}.clear_tool_inputs"),
@@ -195,31 +179,28 @@ def _compact(edit: Mapping[str, Any], least: int) -> Compact:
     if "trigger" in edit:
         trigger = _amount(edit["trigger"], ("input_tokens",), f"{path}.trigger", least)[1]
     pause = edit.get("pause_after_compaction", False)
-    if not isinstance(pause, bool):
-        raise Refused(f"{path}.pause_after_compaction: Input should be a valid boolean")
+    need(isinstance(pause, bool), f"{path}.pause_after_compaction: Input should be a valid boolean")
     return Compact(trigger, _instructions(edit.get("instructions"), path), pause)
 
 
 def _instructions(given: Any, path: str) -> str:
-    if given is not None and not isinstance(given, str):
-        raise Refused(f"{path}.instructions: Input should be a valid string")
-    if given and len(given) > LONGEST_INSTRUCTIONS:
-        raise Refused(f"{path}.instructions: String should have at most {LONGEST_INSTRUCTIONS} characters")
-    return (given or "").strip()
+    given = "" if given is None else given
+    need(isinstance(given, str), f"{path}.instructions: Input should be a valid string")
+    need(len(given) <= LONGEST_INSTRUCTIONS,
+         f"{path}.instructions: String should have at most {LONGEST_INSTRUCTIONS} characters")  # fmt: skip
+    return str(given).strip()
 
 
 def _summarize(wanted: Any, body: Mapping[str, Any], card: ModelCard) -> Compact:
-    if not card.compacts:
-        raise Refused(f"compaction: not supported for {card.id}")
-    if not isinstance(wanted, dict) or wanted.get("type") != "summarize":
-        raise Refused("compaction.type: Input should be 'summarize'")
-    _no_more(wanted, frozenset({"type", "instructions"}), "compaction")
-    if body.get("stop_sequences"):
-        raise Refused("compaction: cannot be combined with `stop_sequences`")
-    if (body.get("output_config") or {}).get("format"):
-        raise Refused("compaction: cannot be combined with `output_config.format`")
-    if (body.get("tool_choice") or {}).get("type") in ("any", "tool"):
-        raise Refused("compaction: cannot be combined with a `tool_choice` that forces a tool")
+    need(card.manages, f"compaction: not supported for {card.id}")
+    need(isinstance(wanted, dict) and wanted.get("type") == "summarize", "compaction.type: Input should be 'summarize'")
+    no_more(wanted, ("type", "instructions"), "compaction")
+    for other, there in {
+        "`stop_sequences`": body.get("stop_sequences"),
+        "`output_config.format`": (body.get("output_config") or {}).get("format"),
+        "a `tool_choice` that forces a tool": (body.get("tool_choice") or {}).get("type") in ("any", "tool"),
+    }.items():
+        need(not there, f"compaction: cannot be combined with {other}")
     messages = body.get("messages")
     if messages == []:
         raise Refused("compaction: there is nothing to summarize", code="compaction_nothing_to_summarize")

@@ -12,20 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 KINDS: Mapping[int, str] = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    405: "invalid_request_error",
-    408: "timeout_error",
-    409: "conflict_error",
-    413: "request_too_large",
-    422: "invalid_request_error",
-    429: "rate_limit_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
+    **dict.fromkeys((400, 405, 422), "invalid_request_error"), **dict.fromkeys((408, 504), "timeout_error"),
+    401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error",
+    409: "conflict_error", 413: "request_too_large", 429: "rate_limit_error", 529: "overloaded_error",
+}  # fmt: skip
 
 
 @dataclass(eq=False)  # not frozen: the interpreter writes `__traceback__` into exceptions
@@ -44,6 +34,18 @@ class Refused(Exception):
         if self.code or self.details:
             error["details"] = {**({"error_code": self.code} if self.code else {}), **(self.details or {})}
         return {"type": "error", "error": error, "request_id": request_id}
+
+
+def need(fits: object, words: str) -> None:
+    """Refuse a request with these words unless it fits."""
+    if not fits:
+        raise Refused(words)
+
+
+def no_more(given: Mapping[str, Any], known: Iterable[str], path: str) -> None:
+    """Refuse fields that the API does not know at this place."""
+    if extra := sorted(set(given).difference(known)):
+        raise Refused(f"{path}.{extra[0]}: Extra inputs are not permitted")
 
 
 BLOCK_BINDING: Final = "thinking-binding-controls-2026-08-01"
@@ -118,11 +120,6 @@ class ModelCard:
     web: tuple[str, ...] = (*SEARCH, *FETCH)
 
     @property
-    def compacts(self) -> bool:
-        """Whether it takes the `compaction` parameter."""
-        return self.manages
-
-    @property
     def max_images(self) -> int:
         """Most images in one request."""
         return 100 if self.window <= 200_000 else 600
@@ -131,7 +128,7 @@ class ModelCard:
         """The model as the Models API answers it; `without` are abilities of this server that are switched off."""
         thinks = "thinking" not in without
         edits = self.manages and "context_management" not in without
-        compacts = self.compacts and "compaction" not in without
+        compacts = self.manages and "compaction" not in without
         web = bool(self.web) and "server_tools" not in without
 
         def can(yes: bool) -> dict[str, bool]:
@@ -198,37 +195,11 @@ KNOWN: tuple[ModelCard, ...] = (
     ModelCard("claude-opus-4-6", "opus", 200_000, _OUT, 4_096, False, _OLD, _LEVELS_4, system_messages=False),
     ModelCard("claude-sonnet-4-6", "sonnet", 200_000, 64_000, 1_024, False, _OLD, _LEVELS_4, system_messages=False),
     ModelCard("claude-haiku-4-5", "haiku", 200_000, 64_000, 4_096, False, _OLDER, (), True, False, web=BASIC),
-    ModelCard(
-        "claude-sonnet-4-5",
-        "sonnet",
-        200_000,
-        64_000,
-        1_024,
-        False,
-        _OLDER,
-        (),
-        True,
-        False,
-        "deprecated",
-        "2026-11-30T00:00:00Z",
-        web=BASIC,
-    ),
-    ModelCard(
-        "claude-3-7-sonnet-20250219",
-        "sonnet",
-        200_000,
-        64_000,
-        1_024,
-        False,
-        _OLDER,
-        (),
-        True,
-        False,
-        "retired",
-        "2026-02-19T00:00:00Z",
-        web=(),
-    ),
-)
+    ModelCard("claude-sonnet-4-5", "sonnet", 200_000, 64_000, 1_024, False, _OLDER, (), True, False, "deprecated",
+              "2026-11-30T00:00:00Z", web=BASIC),
+    ModelCard("claude-3-7-sonnet-20250219", "sonnet", 200_000, 64_000, 1_024, False, _OLDER, (), True, False, "retired",
+              "2026-02-19T00:00:00Z", web=()),
+)  # fmt: skip
 
 
 def catalogue(window: int, max_output: int, min_cache: int | None) -> dict[str, ModelCard]:

@@ -10,8 +10,9 @@ breakpoints in `cache`, images in `tokens`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from ipyagent.practice.server import web
@@ -24,6 +25,8 @@ from ipyagent.practice.server.models import (
     SEARCH,
     ModelCard,
     Refused,
+    need,
+    no_more,
 )
 from ipyagent.practice.server.prompt import check_shape, is_void
 
@@ -46,20 +49,9 @@ CLIENT_TOOLS: Final[Mapping[str, str]] = {
     "text_editor_20250429": "str_replace_based_edit_tool",
     "text_editor_20250728": "str_replace_based_edit_tool",
 }
-_TOOL_FIELDS: Final = frozenset(
-    {
-        "type",
-        "name",
-        "description",
-        "input_schema",
-        "cache_control",
-        "strict",
-        "defer_loading",
-        "eager_input_streaming",
-        "input_examples",
-        "allowed_callers",
-        "max_characters",
-    }
+_TOOL_FIELDS: Final = _names(
+    "type name description input_schema cache_control strict defer_loading eager_input_streaming input_examples "
+    "allowed_callers max_characters"
 )
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
@@ -87,46 +79,39 @@ def check_parameters(body: Mapping[str, Any], card: ModelCard, betas: frozenset[
     """Everything outside `messages`; `counting`: the request only counts tokens."""
     _check_fields(body, betas)
     if not counting:
-        _check_max_tokens(body, card)
-    if not isinstance(body.get("stream", False), bool):
-        raise Refused("stream: Input should be a valid boolean")
+        _check_max_tokens(body.get("max_tokens"), card)
+    need(isinstance(body.get("stream", False), bool), "stream: Input should be a valid boolean")
     check_mark(body.get("cache_control"), "cache_control")
     _check_system(body.get("system"))
     names = _check_tools(body.get("tools"), card)
     _check_thinking(body, card, betas)
     _check_choice(body, card, names)
     _check_output(body.get("output_config"), card)
-    stops = body.get("stop_sequences") or []
-    if not isinstance(stops, list) or any(not isinstance(stop, str) or not stop.strip() for stop in stops):
-        raise Refused("stop_sequences: each stop sequence must contain non-whitespace")
-    diagnostics = body.get("diagnostics")
-    if diagnostics is not None and (not isinstance(diagnostics, dict) or set(diagnostics) != {"previous_message_id"}):
-        raise Refused("diagnostics: `previous_message_id` is the one field, a message id or null")
+    stops, diagnostics = body.get("stop_sequences") or [], body.get("diagnostics")
+    need(isinstance(stops, list) and all(isinstance(stop, str) and stop.strip() for stop in stops),
+         "stop_sequences: each stop sequence must contain non-whitespace")  # fmt: skip
+    need(diagnostics is None or (isinstance(diagnostics, dict) and set(diagnostics) == {"previous_message_id"}),
+         "diagnostics: `previous_message_id` is the one field, a message id or null")  # fmt: skip
 
 
 def check_mark(mark: Any, path: str) -> None:
     """One `cache_control` value; None is no mark."""
     if mark is None:
         return
-    if not isinstance(mark, dict) or mark.get("type") != "ephemeral":
-        raise Refused(f"{path}.type: Input should be 'ephemeral'")
-    if mark.get("ttl", "5m") not in ("5m", "1h", None):
-        raise Refused(f"{path}.ttl: Input should be '5m' or '1h'")
-    if extra := sorted(set(mark) - {"type", "ttl"}):
-        raise Refused(f"{path}.{extra[0]}: Extra inputs are not permitted")
+    need(isinstance(mark, dict) and mark.get("type") == "ephemeral", f"{path}.type: Input should be 'ephemeral'")
+    need(mark.get("ttl", "5m") in ("5m", "1h", None), f"{path}.ttl: Input should be '5m' or '1h'")
+    no_more(mark, ("type", "ttl"), path)
 
 
 def _check_fields(body: Mapping[str, Any], betas: frozenset[str]) -> None:
     for name in SAMPLING:
-        if name in body:
-            raise Refused(f"{name}: this parameter is not supported; remove it")
+        need(name not in body, f"{name}: this parameter is not supported; remove it")
     for name, needed in BETA_FIELDS.items():
         if body.get(name) is None:
             continue
-        if name == "compaction" and not betas.intersection(needed):
-            raise Refused(f"compaction: this parameter requires anthropic-beta: {needed[0]}")
-        if not betas.intersection(needed):
-            raise Refused(f"{name}: Extra inputs are not permitted")
+        words = "Extra inputs are not permitted"
+        words = f"this parameter requires anthropic-beta: {needed[0]}" if name == "compaction" else words
+        need(betas.intersection(needed), f"{name}: {words}")
         if name in ("context_management", "compaction"):
             continue
         code = "thread_unsupported_request" if name == "thread" else None
@@ -135,93 +120,72 @@ def _check_fields(body: Mapping[str, Any], betas: frozenset[str]) -> None:
         raise Refused(f"{name}: Extra inputs are not permitted")
 
 
-def _check_max_tokens(body: Mapping[str, Any], card: ModelCard) -> None:
-    most = body.get("max_tokens")
-    if most is None:
-        raise Refused("max_tokens: Field required")
-    if isinstance(most, bool) or not isinstance(most, int):
-        raise Refused("max_tokens: Input should be a valid integer")
-    if most < 0:
-        raise Refused("max_tokens: Input should be greater than or equal to 0")
-    if most > card.max_output:
-        raise Refused(
-            f"max_tokens: {most} > {card.max_output}, which is the maximum allowed number of output tokens "
-            f"for {card.id}"
-        )
+def _check_max_tokens(most: Any, card: ModelCard) -> None:
+    need(most is not None, "max_tokens: Field required")
+    need(type(most) is int, "max_tokens: Input should be a valid integer")
+    need(most >= 0, "max_tokens: Input should be greater than or equal to 0")
+    told = f"{most} > {card.max_output}, which is the maximum allowed number of output tokens for {card.id}"
+    need(most <= card.max_output, f"max_tokens: {told}")
 
 
 def _check_system(system: Any) -> None:
     if system is None:
         return
     if isinstance(system, str):
-        if not system.strip():
-            raise Refused("system: text content blocks must contain non-whitespace text")
-        return
-    if not isinstance(system, list):
-        raise Refused("system: Input should be a string or a list of text blocks")
-    for i, block in enumerate(system):
+        need(system.strip(), "system: text content blocks must contain non-whitespace text")
+    need(isinstance(system, str | list), "system: Input should be a string or a list of text blocks")
+    for i, block in enumerate(system if isinstance(system, list) else ()):
         path = f"system.{i}"
-        if not isinstance(block, dict) or block.get("type") != "text" or not isinstance(block.get("text"), str):
-            raise Refused(f"{path}.type: Input should be 'text'")
-        if not block["text"].strip():
-            raise Refused(f"{path}: text content blocks must contain non-whitespace text")
-        if extra := sorted(set(block) - {"type", "text", "cache_control", "citations"}):
-            raise Refused(f"{path}.{extra[0]}: Extra inputs are not permitted")
+        text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
+        need(isinstance(text, str), f"{path}.type: Input should be 'text'")
+        need(str(text).strip(), f"{path}: text content blocks must contain non-whitespace text")
+        no_more(block, BLOCKS["text"], path)
         check_mark(block.get("cache_control"), f"{path}.cache_control")
 
 
 def _check_tools(tools: Any, card: ModelCard) -> set[str]:
     if tools is None:
         return set()
-    if not isinstance(tools, list):
-        raise Refused("tools: Input should be a list")
+    need(isinstance(tools, list), "tools: Input should be a list")
     names: set[str] = set()
     for i, tool in enumerate(tools):
         path = f"tools.{i}"
-        if not isinstance(tool, dict):
-            raise Refused(f"{path}: Input should be an object")
-        runs_here = tool.get("type") in (*SEARCH, *FETCH)
-        if runs_here:
-            web.options_of(tool, path, card.web)
-        elif extra := sorted(set(tool) - _TOOL_FIELDS):
-            raise Refused(f"{path}.{extra[0]}: Extra inputs are not permitted")
+        need(isinstance(tool, dict), f"{path}: Input should be an object")
         name, kind = tool.get("name"), tool.get("type") or "custom"
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise Refused(f"{path}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
-        if name in names:
-            raise Refused(f"{path}: Tool names must be unique: {name}")
-        names.add(name)
+        if kind in (*SEARCH, *FETCH):
+            web.options_of(tool, path, card.web)
+        else:
+            no_more(tool, _TOOL_FIELDS, path)
+        need(isinstance(name, str) and _NAME.fullmatch(name),
+             f"{path}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")  # fmt: skip
+        need(name not in names, f"{path}: Tool names must be unique: {name}")
+        names.add(str(name))
         if kind == "custom":
             _check_schema(tool.get("input_schema"), f"{path}.custom.input_schema")
-            if not isinstance(tool.get("description", ""), str):
-                raise Refused(f"{path}.custom.description: Input should be a valid string")
-        elif runs_here:
-            pass
-        elif not isinstance(kind, str) or kind not in CLIENT_TOOLS:
-            raise Refused(f"{path}.type: tool type {kind!r} is unknown or runs on Anthropic's servers only")
-        elif CLIENT_TOOLS[kind] != name:
-            raise Refused(f"{path}.{kind}.name: Input should be '{CLIENT_TOOLS[kind]}'")
+            told = f"{path}.custom.description: Input should be a valid string"
+            need(isinstance(tool.get("description", ""), str), told)
+        elif kind not in (*SEARCH, *FETCH):
+            need(isinstance(kind, str) and kind in CLIENT_TOOLS,
+                 f"{path}.type: tool type {kind!r} is unknown or runs on Anthropic's servers only")  # fmt: skip
+            need(CLIENT_TOOLS[kind] == name, f"{path}.{kind}.name: Input should be '{CLIENT_TOOLS[kind]}'")
         check_mark(tool.get("cache_control"), f"{path}.cache_control")
     return names
 
 
 def _check_schema(schema: Any, path: str) -> None:
-    if not isinstance(schema, dict):
-        raise Refused(f"{path}: Field required")
-    if schema.get("type") != "object":
-        raise Refused(f"{path}.type: Input should be 'object'")
+    need(isinstance(schema, dict), f"{path}: Field required")
+    need(schema.get("type") == "object", f"{path}.type: Input should be 'object'")
     properties, required = schema.get("properties") or {}, schema.get("required") or []
-    if not isinstance(properties, dict):
-        raise Refused(f"{path}.properties: Input should be an object")
-    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        raise Refused(f"{path}.required: Input should be a list of strings")
-    if clash := [name for name in ("oneOf", "allOf", "anyOf") if name in schema]:
-        raise Refused(f"{path}: input_schema does not support {clash[0]} at the top level")
+    need(isinstance(properties, dict), f"{path}.properties: Input should be an object")
+    need(isinstance(required, list) and all(isinstance(name, str) for name in required),
+         f"{path}.required: Input should be a list of strings")  # fmt: skip
+    for name in ("oneOf", "allOf", "anyOf"):
+        need(name not in schema, f"{path}: input_schema does not support {name} at the top level")
     for name, inner in properties.items():
         kinds = inner.get("type", []) if isinstance(inner, dict) else []
         listed = kinds if isinstance(kinds, list) else [kinds]
-        if not isinstance(inner, dict | bool) or any(kind not in _TYPES for kind in listed):
-            raise Refused(f"{path}: JSON schema is invalid at properties.{name}")
+        need(isinstance(inner, dict | bool) and all(kind in _TYPES for kind in listed),
+             f"{path}: JSON schema is invalid at properties.{name}")  # fmt: skip
 
 
 def _check_thinking(body: Mapping[str, Any], card: ModelCard, betas: frozenset[str]) -> None:
@@ -229,23 +193,19 @@ def _check_thinking(body: Mapping[str, Any], card: ModelCard, betas: frozenset[s
     if thinking is None:
         return
     kind = thinking.get("type") if isinstance(thinking, dict) else None
-    if kind not in ("adaptive", "enabled", "disabled", "between_tools"):
-        raise Refused("thinking.type: Input should be 'adaptive', 'enabled', 'disabled' or 'between_tools'")
-    if kind not in card.thinking:
-        raise Refused(f'thinking.type: "{kind}" is not supported for {card.id}; use one of {sorted(card.thinking)}')
-    allowed = {"type", "display"} | ({"budget_tokens"} if kind == "enabled" else set())
-    if BLOCK_BINDING in betas:
-        allowed.add("block_binding")
-    if extra := sorted(set(thinking) - allowed):
-        raise Refused(f"thinking.{kind}.{extra[0]}: Extra inputs are not permitted")
-    if thinking.get("display") not in (None, "summarized", "omitted"):
-        raise Refused("thinking.display: Input should be 'summarized' or 'omitted'")
+    need(kind in ("adaptive", "enabled", "disabled", "between_tools"),
+         "thinking.type: Input should be 'adaptive', 'enabled', 'disabled' or 'between_tools'")  # fmt: skip
+    need(kind in card.thinking,
+         f'thinking.type: "{kind}" is not supported for {card.id}; use one of {sorted(card.thinking)}')  # fmt: skip
+    more = ["budget_tokens"] * (kind == "enabled") + ["block_binding"] * (BLOCK_BINDING in betas)
+    no_more(thinking, ("type", "display", *more), f"thinking.{kind}")
+    need(thinking.get("display") in (None, "summarized", "omitted"),
+         "thinking.display: Input should be 'summarized' or 'omitted'")  # fmt: skip
     if kind == "enabled":
         budget = thinking.get("budget_tokens")
-        if not isinstance(budget, int) or budget < 1_024:
-            raise Refused("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
-        if budget >= body.get("max_tokens", budget + 1):
-            raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`")
+        need(isinstance(budget, int) and budget >= 1_024,
+             "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")  # fmt: skip
+        need(budget < body.get("max_tokens", budget + 1), "`max_tokens` must be greater than `thinking.budget_tokens`")
 
 
 def _check_choice(body: Mapping[str, Any], card: ModelCard, names: set[str]) -> None:
@@ -253,36 +213,30 @@ def _check_choice(body: Mapping[str, Any], card: ModelCard, names: set[str]) -> 
     if choice is None:
         return
     kind = choice.get("type") if isinstance(choice, dict) else None
-    if kind not in ("auto", "any", "tool", "none"):
-        raise Refused("tool_choice.type: Input should be 'auto', 'any', 'tool' or 'none'")
-    if not names and kind != "none":
-        raise Refused("tool_choice: tool_choice may only be specified while providing tools")
-    if kind == "tool" and choice.get("name") not in list(names):
-        raise Refused(f"tool_choice: Tool '{choice.get('name')}' not found in provided tools")
+    need(kind in ("auto", "any", "tool", "none"), "tool_choice.type: Input should be 'auto', 'any', 'tool' or 'none'")
+    need(names or kind == "none", "tool_choice: tool_choice may only be specified while providing tools")
+    need(kind != "tool" or choice.get("name") in list(names),
+         f"tool_choice: Tool '{choice.get('name')}' not found in provided tools")  # fmt: skip
     if kind in ("any", "tool"):
-        if card.bound:
-            raise Refused(f'tool_choice: forcing tool use (type "{kind}") is not supported for {card.id}')
-        if (body.get("thinking") or {}).get("type") in ("enabled", "adaptive"):
-            raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
+        need(not card.bound, f'tool_choice: forcing tool use (type "{kind}") is not supported for {card.id}')
+        need((body.get("thinking") or {}).get("type") not in ("enabled", "adaptive"),
+             "Thinking may not be enabled when tool_choice forces tool use.")  # fmt: skip
 
 
 def _check_output(output: Any, card: ModelCard) -> None:
     if output is None:
         return
-    if not isinstance(output, dict):
-        raise Refused("output_config: Input should be an object")
-    if extra := sorted(set(output) - {"effort", "format"}):
-        raise Refused(f"output_config.{extra[0]}: Extra inputs are not permitted")
+    need(isinstance(output, dict), "output_config: Input should be an object")
+    no_more(output, ("effort", "format"), "output_config")
     effort, wanted = output.get("effort"), output.get("format")
-    if effort is not None and effort not in EFFORTS:
-        raise Refused(f"output_config.effort: Input should be one of {', '.join(EFFORTS)}")
-    if effort is not None and effort not in card.efforts:
-        raise Refused(f"output_config.effort: {effort!r} is not supported for {card.id}")
+    if effort is not None:
+        need(effort in EFFORTS, f"output_config.effort: Input should be one of {', '.join(EFFORTS)}")
+        need(effort in card.efforts, f"output_config.effort: {effort!r} is not supported for {card.id}")
     if wanted is None:
         return
     schema = wanted.get("schema") if isinstance(wanted, dict) else None
-    if not isinstance(schema, dict) or wanted.get("type") != "json_schema":
-        raise Refused("output_config.format: Input should be {'type': 'json_schema', 'schema': {...}}")
+    need(isinstance(schema, dict) and wanted.get("type") == "json_schema",
+         "output_config.format: Input should be {'type': 'json_schema', 'schema': {...}}")  # fmt: skip
     _check_closed(schema, "output_config.format.schema")
 
 
@@ -290,24 +244,23 @@ def _check_closed(schema: Any, path: str) -> None:
     """Structured output takes closed objects only."""
     if not isinstance(schema, dict):
         return
-    if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
-        raise Refused(f"{path}: For 'object' type, 'additionalProperties' must be explicitly set to false")
+    need(schema.get("type") != "object" or schema.get("additionalProperties") is False,
+         f"{path}: For 'object' type, 'additionalProperties' must be explicitly set to false")  # fmt: skip
     for named in ("properties", "$defs"):
         inner = schema.get(named) or {}
-        if not isinstance(inner, dict):
-            raise Refused(f"{path}.{named}: Input should be an object")
+        need(isinstance(inner, dict), f"{path}.{named}: Input should be an object")
         for name, part in inner.items():
             _check_closed(part, f"{path}.{named}.{name}")
     _check_closed(schema.get("items"), f"{path}.items")
     for several in ("anyOf", "allOf"):
         parts = schema.get(several) or []
-        if not isinstance(parts, list):
-            raise Refused(f"{path}.{several}: Input should be a list")
+        need(isinstance(parts, list), f"{path}.{several}: Input should be a list")
         for i, part in enumerate(parts):
             _check_closed(part, f"{path}.{several}.{i}")
 
 
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
+_ID_WORDS: Final = "String should match pattern '^[a-zA-Z0-9_-]+$'"
 _USES: Final = "`tool_use` ids were found without `tool_result` blocks immediately after"
 
 
@@ -353,12 +306,10 @@ class Turn:
 
 def check_conversation(messages: Any, card: ModelCard) -> None:
     """Refuse a conversation the API refuses, but for its end, see `check_end`."""
-    if not isinstance(messages, list):
-        raise Refused("messages: Field required" if messages is None else "messages: Input should be a list")
-    if not messages:
-        raise Refused("messages: at least one message is required")
-    if len(messages) > 100_000:
-        raise Refused(f"messages: at most 100000 messages are allowed, found {len(messages)}")
+    need(messages is not None, "messages: Field required")
+    need(isinstance(messages, list), "messages: Input should be a list")
+    need(messages, "messages: at least one message is required")
+    need(len(messages) <= 100_000, f"messages: at most 100000 messages are allowed, found {len(messages)}")
     turns = _turns(messages, card)
     _check_roles(turns, card)
     _check_calls(turns)
@@ -373,14 +324,11 @@ def check_end(messages: Sequence[Mapping[str, Any]], card: ModelCard, was_paused
         return
     if last["content"] and _blocks(last)[-1]["type"] == "compaction":
         return
-    if not card.prefill:
-        raise Refused(
-            f"{card.id} does not support assistant message prefill. The conversation must end with a user message."
-        )
+    need(card.prefill,
+         f"{card.id} does not support assistant message prefill. The conversation must end with a user message.")
     content = last["content"]
     text = content if isinstance(content, str) else content[-1].get("text", "") if content else ""
-    if text != text.rstrip():
-        raise Refused("messages: final assistant content cannot end with trailing whitespace")
+    need(text == text.rstrip(), "messages: final assistant content cannot end with trailing whitespace")
 
 
 def _blocks(message: Mapping[str, Any]) -> Sequence[Block]:
@@ -391,26 +339,17 @@ def _blocks(message: Mapping[str, Any]) -> Sequence[Block]:
 def _turns(messages: Sequence[Any], card: ModelCard) -> list[Turn]:
     turns: list[Turn] = []
     for i, message in enumerate(messages):
-        if not isinstance(message, dict):
-            raise Refused(f"messages.{i}: Input should be an object")
-        if extra := sorted(set(message) - {"role", "content"}):
-            raise Refused(f"messages.{i}.{extra[0]}: Extra inputs are not permitted")
+        path = f"messages.{i}"
+        need(isinstance(message, dict), f"{path}: Input should be an object")
+        no_more(message, ("role", "content"), path)
         role, content = message.get("role"), message.get("content")
-        if role not in ("user", "assistant", "system"):
-            raise Refused(f"messages.{i}.role: Input should be 'user', 'assistant' or 'system'")
+        need(role in ("user", "assistant", "system"), f"{path}.role: Input should be 'user', 'assistant' or 'system'")
+        need(isinstance(content, str | list), f"{path}.content: Input should be a string or a list of blocks")
         if isinstance(content, str):
-            if not content.strip():
-                raise Refused(f"messages.{i}: text content blocks must contain non-whitespace text")
-            blocks: Sequence[Any] = [{"type": "text", "text": content}]
-        elif isinstance(content, list):
-            blocks = content
-        else:
-            raise Refused(f"messages.{i}.content: Input should be a string or a list of blocks")
-        if not blocks and not (role == "assistant" and i == len(messages) - 1 and card.prefill):
-            raise Refused(
-                f"messages.{i}: all messages must have non-empty content except for the optional final assistant "
-                "message"
-            )
+            need(content.strip(), f"{path}: text content blocks must contain non-whitespace text")
+        blocks: Sequence[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        need(blocks or (role == "assistant" and i == len(messages) - 1 and card.prefill),
+             f"{path}: all messages must have non-empty content except for the optional final assistant message")
         for j, block in enumerate(blocks):
             _check_block(block, role, f"messages.{i}.content.{j}")
         if blocks and all(map(is_void, blocks)):
@@ -428,42 +367,75 @@ def _check_block(block: Any, where: str, path: str) -> None:
     if kind not in ALLOWED[where]:
         raise Refused(f"{path}: `{kind}` blocks are not allowed in {where} messages")
     if not BLOCKS[kind].issuperset(block):
-        extra = sorted(set(block) - BLOCKS[kind])[0]
-        raise Refused(f"{path}.{kind}.{extra}: Extra inputs are not permitted")
+        no_more(block, BLOCKS[kind], f"{path}.{kind}")
+    for fits, words in _SHAPES.get(kind, ()):
+        if not fits(block):
+            raise Refused(f"{path}.{kind}{words}")
     match kind:
         case "text":
-            _check_text(block, path)
+            _check_text(block["text"], block, path)
             if where == "assistant":
                 web.check_citations(block, path)
         case "server_tool_use" | "web_search_tool_result" | "web_fetch_tool_result":
             web.check_block(block, path)
-        case "thinking":
-            if not isinstance(block.get("thinking"), str) or not isinstance(block.get("signature"), str):
-                raise Refused(f"{path}.thinking: `thinking` and `signature` are required")
-        case "redacted_thinking":
-            if not isinstance(block.get("data"), str):
-                raise Refused(f"{path}.redacted_thinking.data: Field required")
-        case "tool_use":
-            _check_use(block, path)
         case "tool_result":
             _check_result(block, path)
         case "document":
-            _check_document(block, path)
+            wanted = "application/pdf" if block["source"]["type"] == "base64" else "text/plain"
+            source = block["source"]
+            need(source.get("media_type") == wanted and isinstance(source.get("data"), str) and source["data"],
+                 f"{path}.document.source: media_type should be '{wanted}' and data a non-empty string")  # fmt: skip
         case "search_result":
-            _check_search(block, path)
+            for k, part in enumerate(block["content"]):
+                _check_block(part, "system", f"{path}.search_result.content.{k}")
         case "compaction":
             check_shape(block, path)
-        case "image":
-            if not isinstance(block.get("source"), dict):
-                raise Refused(f"{path}.image.source: Field required")
     if "cache_control" in block:
         check_mark(block["cache_control"], f"{path}.{kind}.cache_control")
 
 
-def _check_text(block: Block, path: str) -> None:
-    text = block.get("text")
-    if not isinstance(text, str):
-        raise Refused(f"{path}.text.text: Field required")
+def _texts(*names: str) -> Callable[[Block], bool]:
+    return lambda block: all(isinstance(block.get(name), str) for name in names)
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
+
+
+def _source_in(*kinds: str) -> Callable[[Block], bool]:
+    return lambda block: isinstance(block.get("source"), dict) and block["source"].get("type") in kinds
+
+
+_SHAPES: Final[Mapping[str, tuple[tuple[Callable[[Block], object], str], ...]]] = {
+    "text": ((_texts("text"), ".text: Field required"),),
+    "thinking": ((_texts("thinking", "signature"), ": `thinking` and `signature` are required"),),
+    "redacted_thinking": ((_texts("data"), ".data: Field required"),),
+    "image": ((lambda block: isinstance(block.get("source"), dict), ".source: Field required"),),
+    "document": (
+        (_source_in("base64", "text"), ".source.type: the practice server reads 'base64' and 'text' documents only"),
+    ),
+    "search_result": (
+        (_texts("source", "title"), ": `source` and `title` are required"),
+        (lambda block: isinstance(block.get("content"), list) and block["content"],
+         ".content: Input should be a non-empty list of text blocks"),
+    ),
+    "tool_use": (
+        (lambda block: _is_id(block.get("id")), f".id: {_ID_WORDS}"),
+        (lambda block: isinstance(block.get("name"), str) and 1 <= len(block["name"]) <= 200,
+         ".name: String should have at least 1 and at most 200 characters"),
+        (lambda block: isinstance(block.get("input"), dict), ".input: Input should be a valid dictionary"),
+    ),
+    "tool_result": (
+        (lambda block: _is_id(block.get("tool_use_id")), f".tool_use_id: {_ID_WORDS}"),
+        (lambda block: isinstance(block.get("is_error", False), bool), ".is_error: Input should be a valid boolean"),
+        (lambda block: isinstance(block.get("content", ""), str | list),
+         ".content: Input should be a string or a list of blocks"),
+    ),
+}  # fmt: skip
+"""What each kind of block must be, and what is said of one that is not."""
+
+
+def _check_text(text: str, block: Block, path: str) -> None:
     if not text:
         mark = "cache_control cannot be set for empty text blocks" if block.get("cache_control") else ""
         raise Refused(f"{path}.text: {mark or 'text content blocks must be non-empty'}")
@@ -471,68 +443,25 @@ def _check_text(block: Block, path: str) -> None:
         raise Refused(f"{path}.text: text content blocks must contain non-whitespace text")
 
 
-def _check_use(block: Block, path: str) -> None:
-    if not isinstance(block.get("id"), str) or not _ID.fullmatch(block["id"]):
-        raise Refused(f"{path}.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
-    if not isinstance(block.get("name"), str) or not 1 <= len(block["name"]) <= 200:
-        raise Refused(f"{path}.tool_use.name: String should have at least 1 and at most 200 characters")
-    if not isinstance(block.get("input"), dict):
-        raise Refused(f"{path}.tool_use.input: Input should be a valid dictionary")
-
-
 def _check_result(block: Block, path: str) -> None:
-    if not isinstance(block.get("tool_use_id"), str) or not _ID.fullmatch(block["tool_use_id"]):
-        raise Refused(f"{path}.tool_result.tool_use_id: String should match pattern '^[a-zA-Z0-9_-]+$'")
-    if not isinstance(block.get("is_error", False), bool):
-        raise Refused(f"{path}.tool_result.is_error: Input should be a valid boolean")
     content = block.get("content", "")
-    if isinstance(content, str):
-        return
-    if not isinstance(content, list):
-        raise Refused(f"{path}.tool_result.content: Input should be a string or a list of blocks")
-    for k, part in enumerate(content):
+    for k, part in enumerate(content if isinstance(content, list) else ()):
         _check_block(part, "tool_result", f"{path}.tool_result.content.{k}")
-        if block.get("is_error") and part["type"] != "text":
-            raise Refused(f'{path}.tool_result: all content must be type "text" if "is_error" is true')
-
-
-def _check_document(block: Block, path: str) -> None:
-    source = block.get("source")
-    kind = source.get("type") if isinstance(source, dict) else None
-    if not isinstance(source, dict) or kind not in ("base64", "text"):
-        raise Refused(f"{path}.document.source.type: the practice server reads 'base64' and 'text' documents only")
-    wanted = "application/pdf" if kind == "base64" else "text/plain"
-    if source.get("media_type") != wanted or not isinstance(source.get("data"), str) or not source["data"]:
-        raise Refused(f"{path}.document.source: media_type should be '{wanted}' and data a non-empty string")
-
-
-def _check_search(block: Block, path: str) -> None:
-    content = block.get("content")
-    if not isinstance(block.get("source"), str) or not isinstance(block.get("title"), str):
-        raise Refused(f"{path}.search_result: `source` and `title` are required")
-    if not isinstance(content, list) or not content:
-        raise Refused(f"{path}.search_result.content: Input should be a non-empty list of text blocks")
-    for k, part in enumerate(content):
-        _check_block(part, "system", f"{path}.search_result.content.{k}")
+        need(not block.get("is_error") or part["type"] == "text",
+             f'{path}.tool_result: all content must be type "text" if "is_error" is true')  # fmt: skip
 
 
 def _check_roles(turns: Sequence[Turn], card: ModelCard) -> None:
-    if not turns:
-        raise Refused("messages: at least one message with content is required")
+    need(turns, "messages: at least one message with content is required")
     first = turns[0].blocks[0][2]["type"] if turns[0].blocks else ""
-    if turns[0].role == "assistant" and first != "compaction":  # a summary stands for the turns before it
-        raise Refused('messages: first message must use the "user" role')
-    previous = ""
-    for turn in turns:
-        if turn.role == "system":
-            if not card.system_messages:
-                raise Refused(
-                    f"messages.{turn.first}.role: 'system' messages are not supported for {card.id}; "
-                    "use the top-level `system` parameter"
-                )
-            if previous != "user":
-                raise Refused(f"messages.{turn.first}: a 'system' message must follow a 'user' message")
-        previous = turn.role
+    need(turns[0].role != "assistant" or first == "compaction",  # a summary stands for the turns before it
+         'messages: first message must use the "user" role')  # fmt: skip
+    for previous, turn in pairwise([None, *turns]):
+        if turn is not None and turn.role == "system":
+            told = f"'system' messages are not supported for {card.id}; use the top-level `system` parameter"
+            need(card.system_messages, f"messages.{turn.first}.role: {told}")
+            need(previous is not None and previous.role == "user",
+                 f"messages.{turn.first}: a 'system' message must follow a 'user' message")  # fmt: skip
 
 
 def _check_calls(turns: Sequence[Turn]) -> None:
@@ -549,8 +478,7 @@ def _check_calls(turns: Sequence[Turn]) -> None:
             for i, j, block in turn.blocks:
                 if block["type"] != "tool_use":
                     continue
-                if block["id"] in seen:
-                    raise Refused(f"messages.{i}.content.{j}: `tool_use` ids must be unique: {block['id']}")
+                need(block["id"] not in seen, f"messages.{i}.content.{j}: `tool_use` ids must be unique: {block['id']}")
                 seen.add(block["id"])
                 wanted[block["id"]] = None
                 at = i

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ipyagent.practice.server.models import Refused
+from ipyagent.practice.server.models import Refused, need
 
 _PIECE: Final = re.compile(
     r" ?+[A-Za-z]{1,7}+(?![A-Za-z])"
@@ -163,8 +163,7 @@ class Pictures:
     def check(self, messages: Sequence[Mapping[str, Any]], most: int) -> int:
         """Refuse images the API refuses; answers how many there are."""
         found = list(images_in(messages))
-        if len(found) > most:
-            raise Refused(f"messages: at most {most} images are allowed in a request, found {len(found)}")
+        need(len(found) <= most, f"messages: at most {most} images are allowed in a request, found {len(found)}")
         edge = MAX_EDGE_OF_MANY if len(found) > MANY else MAX_EDGE
         large = [path for path, block in found if not self._fits(path, block["source"], edge)]
         if large:
@@ -179,26 +178,21 @@ class Pictures:
 
     def _fits(self, path: str, source: Mapping[str, Any], edge: int) -> bool:
         kind = source.get("type")
-        if kind != "base64":
-            raise Refused(f"{path}.source: only base64 images can be read by the practice server, not {kind!r}")
-        media, data = source.get("media_type"), source.get("data")
-        if media not in MEDIA:
-            raise Refused(f"{path}.source.base64.media_type: Input should be one of {', '.join(MEDIA)}")
-        if not isinstance(data, str) or not data:
-            raise Refused(f"{path}.source.base64.data: Field required")
-        if len(data) > MAX_BASE64:
-            raise Refused(f"{path}.source.base64: image exceeds 5 MB maximum: {len(data)} bytes > {MAX_BASE64} bytes")
+        need(kind == "base64", f"{path}.source: only base64 images can be read by the practice server, not {kind!r}")
+        data: Any = source.get("data")
+        media = source.get("media_type")
+        need(media in MEDIA, f"{path}.source.base64.media_type: Input should be one of {', '.join(MEDIA)}")
+        need(isinstance(data, str) and data, f"{path}.source.base64.data: Field required")
+        size = f"{len(data)} bytes > {MAX_BASE64} bytes"
+        need(len(data) <= MAX_BASE64, f"{path}.source.base64: image exceeds 5 MB maximum: {size}")
         try:
             picture = self.of(data)
         except (binascii.Error, ValueError):
             raise Refused(f"{path}.source.base64.data: invalid base64 data") from None
-        if not picture.media or not picture.width or not picture.height:
-            raise Refused(f"{path}.source.base64.data: Could not process image")
-        if picture.media != media:
-            raise Refused(
-                f"{path}.source.base64.media_type: Image does not match the provided media type {media}; "
-                f"the bytes are {picture.media}"
-            )
+        need(picture.media and picture.width and picture.height,
+             f"{path}.source.base64.data: Could not process image")  # fmt: skip
+        told = f"Image does not match the provided media type {media}; the bytes are {picture.media}"
+        need(picture.media == media, f"{path}.source.base64.media_type: {told}")
         return max(picture.width, picture.height) <= edge
 
     def tokens(self, block: Mapping[str, Any]) -> int:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ipyagent.practice.replies import Reply
-from ipyagent.practice.server.models import FETCH, SEARCH, Refused
+from ipyagent.practice.server.models import FETCH, SEARCH, Refused, need, no_more
 from ipyagent.practice.server.tokens import BLOCK, count_text, seal
 
 CALL: Final = "server_tool_use"
@@ -77,18 +77,14 @@ PAGES: Final[tuple[Page, ...]] = (
 def options_of(tool: Mapping[str, Any], path: str, known: Sequence[str]) -> None:
     """Check a declaration; raises Refused. `known` are the versions that the model takes."""
     kind, name = str(tool["type"]), str(tool.get("name"))
-    if kind not in known:
-        raise Refused(f"{path}: Input tag {kind!r} found using 'type' does not match any of the expected tags")
+    need(kind in known, f"{path}: Input tag {kind!r} found using 'type' does not match any of the expected tags")
     wanted = "web_search" if kind in SEARCH else "web_fetch"
-    if name != wanted:
-        raise Refused(f"{path}.{kind}.name: Input should be '{wanted}'")
-    if extra := sorted(set(tool) - _OPTIONS[name]):
-        raise Refused(f"{path}.{kind}.{extra[0]}: Extra inputs are not permitted")
-    if tool.get("allowed_domains") and tool.get("blocked_domains"):
-        raise Refused(f"{path}.{kind}: only one of `allowed_domains` and `blocked_domains` may be given")
+    need(name == wanted, f"{path}.{kind}.name: Input should be '{wanted}'")
+    no_more(tool, _OPTIONS[name], f"{path}.{kind}")
+    need(not (tool.get("allowed_domains") and tool.get("blocked_domains")),
+         f"{path}.{kind}: only one of `allowed_domains` and `blocked_domains` may be given")  # fmt: skip
     most = tool.get("max_uses")
-    if most is not None and (type(most) is not int or most < 1):
-        raise Refused(f"{path}.{kind}.max_uses: Input should be greater than 0")
+    need(most is None or (type(most) is int and most >= 1), f"{path}.{kind}.max_uses: Input should be greater than 0")
 
 
 # ---------------------------------------------------------------------- what comes back
@@ -103,40 +99,35 @@ def check_block(block: Mapping[str, Any], path: str) -> None:
     """The shape of a call or result that was sent back; raises Refused when it is not what the server gave."""
     kind = block["type"]
     name = "id" if kind == CALL else "tool_use_id"
-    if not isinstance(block.get(name), str) or not _ID.fullmatch(block[name]):
-        raise Refused(f"{path}.{kind}.{name}: String should match pattern '^srvtoolu_[a-zA-Z0-9_]+$'")
-    if kind == CALL:
-        if block.get("name") not in RESULTS or not isinstance(block.get("input"), dict):
-            raise Refused(f"{path}.{kind}: `name` should be one of {', '.join(RESULTS)}, and `input` an object")
-        return
+    need(isinstance(block.get(name), str) and _ID.fullmatch(block[name]),
+         f"{path}.{kind}.{name}: String should match pattern '^srvtoolu_[a-zA-Z0-9_]+$'")  # fmt: skip
     content = block.get("content")
-    if isinstance(content, dict) and content.get("type") == f"{kind}_error" and content.get("error_code"):
-        return
-    if kind == RESULTS["web_fetch"]:
+    if kind == CALL:
+        need(block.get("name") in RESULTS and isinstance(block.get("input"), dict),
+             f"{path}.{kind}: `name` should be one of {', '.join(RESULTS)}, and `input` an object")  # fmt: skip
+    elif isinstance(content, dict) and content.get("type") == f"{kind}_error" and content.get("error_code"):
+        pass
+    elif kind == RESULTS["web_fetch"]:
         document = content.get("content") if isinstance(content, dict) else None
-        if not isinstance(document, dict) or document.get("type") != "document":
-            raise Refused(f"{path}.{kind}.content: Input should be a web_fetch_result or an error")
-        return
-    if not isinstance(content, list):
-        raise Refused(f"{path}.{kind}.content: Input should be a list of results or an error")
-    for k, found in enumerate(content):
-        if not isinstance(found, dict) or found.get("type") != "web_search_result" or not found.get("url"):
-            raise Refused(f"{path}.{kind}.content.{k}: Input should be a web_search_result")
-        if opened(found.get("encrypted_content")) is None:
-            raise Refused(f"{path}.{kind}.content.{k}: Invalid `encrypted_content` in `search_result` block")
+        need(isinstance(document, dict) and document.get("type") == "document",
+             f"{path}.{kind}.content: Input should be a web_fetch_result or an error")  # fmt: skip
+    else:
+        need(isinstance(content, list), f"{path}.{kind}.content: Input should be a list of results or an error")
+        for k, found in enumerate(content or ()):
+            need(isinstance(found, dict) and found.get("type") == "web_search_result" and found.get("url"),
+                 f"{path}.{kind}.content.{k}: Input should be a web_search_result")  # fmt: skip
+            need(opened(found.get("encrypted_content")) is not None,
+                 f"{path}.{kind}.content.{k}: Invalid `encrypted_content` in `search_result` block")  # fmt: skip
 
 
 def check_citations(block: Mapping[str, Any], path: str) -> None:
     """The citations of an assistant's text; raises Refused."""
     cited = block.get("citations")
-    if cited is None:
-        return
-    if not isinstance(cited, list):
-        raise Refused(f"{path}.text.citations: Input should be a list")
-    for k, each in enumerate(cited):
+    need(cited is None or isinstance(cited, list), f"{path}.text.citations: Input should be a list")
+    for k, each in enumerate(cited or ()):
         web = isinstance(each, dict) and each.get("type") == "web_search_result_location"
-        if not web or opened(each.get("encrypted_index")) is None:
-            raise Refused(f"{path}.text.citations.{k}: Invalid `encrypted_index` in `web_search_result_location`")
+        need(web and opened(each.get("encrypted_index")) is not None,
+             f"{path}.text.citations.{k}: Invalid `encrypted_index` in `web_search_result_location`")  # fmt: skip
 
 
 def sealed(text: str) -> str:
@@ -250,7 +241,7 @@ class Playing:
             made.append(block)
             if block["type"] == CALL and not mixed and not (paused and i > last):
                 made.append(self._result(block))
-        return made, _with_raw(reply, tuple(kept))
+        return made, replace(reply, raw_inputs=tuple(kept))
 
     def _result(self, call: Mapping[str, Any]) -> Block:
         name = str(call["name"])
@@ -311,10 +302,6 @@ class Playing:
             "encrypted_index": sealed(f"{url} 0"),
         }  # fmt: skip
         return {**block, "citations": [cited]}
-
-
-def _with_raw(reply: Reply, raw: tuple[tuple[int, str], ...]) -> Reply:
-    return replace(reply, raw_inputs=raw)
 
 
 def waiting_in(messages: Sequence[Mapping[str, Any]]) -> list[Block]:

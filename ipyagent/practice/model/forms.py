@@ -49,9 +49,8 @@ FORMS: Final[tuple[Form, ...]] = (
         r"(?:profile|describe|summari[sz]e) <t>", r"(?:which|what) columns (?:are there|does <t> have)", r"概览<t>",
     )),
     Form("missing", ("which values are missing?", "orders 有哪些缺失值？"), (
-        r"(?:which|what) values are missing(?: in <cs>)?", rf"(?:how many |{_ASK})missing values(?: are there)?",
-        r"有?(?:哪些|多少)缺失值",
-        r"<cs>有(?:哪些|多少)缺失值",
+        r"(?:which|what) values are missing(?: in <cs>)?", r"有?(?:哪些|多少)缺失值", r"<cs>有(?:哪些|多少)缺失值",
+        rf"(?:how many |{_ASK})missing values(?: are(?: there)?)?(?: in <cs>)?",
     )),
     Form("count", ("how many rows per city?", "orders 有多少行？"), (
         rf"(?:how many|{_ASK}number of) rows(?: are(?: there)?)?(?: {_BY} <g>)?", r"how many rows are in <t>",

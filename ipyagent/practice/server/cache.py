@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from ipyagent.practice.server.models import Refused
+from ipyagent.practice.server.models import need
 from ipyagent.practice.server.prompt import THINKING, Prompt
 
 LOOK_BACK: Final = 20
@@ -60,19 +60,16 @@ def check_marks(body: Mapping[str, Any], prompt: Prompt) -> Prompt:
         ttl = automatic.get("ttl") or "5m"
         last = next((i for i in range(len(blocks) - 1, -1, -1) if blocks[i].block.get("type") not in THINKING), None)
         if last is not None:
-            if blocks[last].ttl not in (None, ttl):
-                raise Refused("cache_control: the last block is already marked with another `ttl`")
+            need(blocks[last].ttl in (None, ttl), "cache_control: the last block is already marked with another `ttl`")
             blocks[last] = replace(blocks[last], ttl=ttl)
     marks = [placed for placed in blocks if placed.ttl]
-    if len(marks) > MAX_MARKS:
-        raise Refused(f"A maximum of {MAX_MARKS} blocks with cache_control may be provided. Found {len(marks)}.")
+    need(len(marks) <= MAX_MARKS,
+         f"A maximum of {MAX_MARKS} blocks with cache_control may be provided. Found {len(marks)}.")  # fmt: skip
     for earlier, later in pairwise(marks):
-        if earlier.ttl == "5m" and later.ttl == "1h":
-            raise Refused(
-                f"{later.path}.cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' "
-                "cache_control block. Note that blocks are processed in the following order: `tools`, `system`, "
-                "`messages`."
-            )
+        need((earlier.ttl, later.ttl) != ("5m", "1h"),
+             f"{later.path}.cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' "
+             "cache_control block. Note that blocks are processed in the following order: `tools`, `system`, "
+             "`messages`.")  # fmt: skip
     return Prompt(tuple(blocks)) if automatic else prompt
 
 

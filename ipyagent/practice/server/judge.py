@@ -23,7 +23,7 @@ from ipyagent.practice.server.management import (
     management,
     summarised,
 )
-from ipyagent.practice.server.models import BLOCK_BINDING, PRACTICE, ModelCard, Refused
+from ipyagent.practice.server.models import BLOCK_BINDING, PRACTICE, ModelCard, Refused, need
 from ipyagent.practice.server.prompt import START, THRESHOLD, Prompt, Reader, Thoughts, check_blocks
 from ipyagent.practice.server.rules import check_conversation, check_end, check_parameters
 from ipyagent.practice.server.tokens import BLOCK, count_text, cut_text
@@ -185,12 +185,10 @@ class Judge:
         assert isinstance(messages, list)
         check_blocks(messages, betas, wanted.compact is not None)
         images = self.reader.pictures.check(messages, card.max_images)
-        if images and "images" in self.without:
-            raise Refused(f"messages: {card.id} does not take images")
+        need(not images or "images" not in self.without, f"messages: {card.id} does not take images")
         prompt = self.reader.read(body)
         marked = body.get("cache_control") or any(placed.ttl for placed in prompt.blocks)
-        if marked and "cache_control" in self.refuse_unknown:
-            raise Refused("cache_control: Extra inputs are not permitted")
+        need(not marked or "cache_control" not in self.refuse_unknown, "cache_control: Extra inputs are not permitted")
         caching = "caching" not in self.without
         if caching:
             prompt = check_marks(body, prompt)
@@ -200,8 +198,8 @@ class Judge:
             check_end(messages, card, self.thoughts.was_paused(prompt))
         prompt, transformations = self.thoughts.check(prompt, body, card, drop)
         edits = edited(prompt, wanted, self.reader)
-        if edits.prompt.tokens > card.window:
-            raise Refused(f"prompt is too long: {edits.prompt.tokens} tokens > {card.window} maximum")
+        size = edits.prompt.tokens
+        need(size <= card.window, f"prompt is too long: {size} tokens > {card.window} maximum")
         account = None
         if caching and not counting:
             account = self.cache.account(body, edits.prompt, card.min_cache, images > 0)
@@ -267,16 +265,10 @@ class Judge:
             blocks.insert(0, dict(summary.block))
             reply = replace(reply, raw_inputs=tuple((i + 1, raw) for i, raw in reply.raw_inputs))
         message: dict[str, Any] = {
-            "id": "msg_" + uuid.uuid4().hex[:24],
-            "type": "message",
-            "role": "assistant",
-            "model": body["model"],
-            "content": blocks,
-            "stop_reason": reply.stop_reason,
-            "stop_sequence": reply.stop_sequence,
-            "stop_details": reply.stop_details,
-            "usage": usage,
-        }
+            "id": "msg_" + uuid.uuid4().hex[:24], "type": "message", "role": "assistant", "model": body["model"],
+            "content": blocks, "stop_reason": reply.stop_reason, "stop_sequence": reply.stop_sequence,
+            "stop_details": reply.stop_details, "usage": usage,
+        }  # fmt: skip
         if "diagnostics" not in self.without and "caching" not in self.without:
             message["diagnostics"] = self.diagnoses.compare(body, accepted.prompt)
             self.diagnoses.remember(message["id"], body, accepted.prompt)

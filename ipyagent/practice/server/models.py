@@ -36,10 +36,10 @@ class Refused(Exception):
         return {"type": "error", "error": error, "request_id": request_id}
 
 
-def need(fits: object, words: str) -> None:
+def need(fits: object, words: str, *, status: int = 400, code: str | None = None) -> None:
     """Refuse a request with these words unless it fits."""
     if not fits:
-        raise Refused(words)
+        raise Refused(words, status, code=code)
 
 
 def no_more(given: Mapping[str, Any], known: Iterable[str], path: str) -> None:

@@ -36,7 +36,7 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from ipyagent.practice.server import web
-from ipyagent.practice.server.models import BLOCK_BINDING, ModelCard, Refused
+from ipyagent.practice.server.models import BLOCK_BINDING, ModelCard, Refused, need
 from ipyagent.practice.server.tokens import BLOCK, MESSAGE, TOOLS, Pictures, count_json, count_text, count_tool, seal
 
 THRESHOLD: Final = "compact-2026-01-12"
@@ -80,33 +80,30 @@ def is_void(block: Mapping[str, Any]) -> bool:
     return block.get("type") == "compaction" and block.get("content") is None
 
 
-def blocks_of(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
-    """The compaction blocks that hold a summary, with their places."""
+def blocks_of(
+    messages: Sequence[Mapping[str, Any]], *, void: bool = False
+) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """The compaction blocks that hold a summary, with their places; with `void` those that failed, too."""
     for i, message in enumerate(messages):
         content = message["content"]
         for j, block in enumerate(content if isinstance(content, list) else ()):
-            if block["type"] == "compaction" and not is_void(block):
+            if block["type"] == "compaction" and (void or not is_void(block)):
                 yield i, j, block
 
 
 def standing(messages: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     """The place from which on the messages count: the last summary's, else the beginning."""
-    place = (0, 0)
-    for i, j, _ in blocks_of(messages):
-        place = i, j
-    return place
+    return max(((i, j) for i, j, _ in blocks_of(messages)), default=(0, 0))
 
 
 def check_shape(block: Mapping[str, Any], path: str) -> None:
     """Refuse a block whose fields are not of their types; which fields there may be was checked before."""
     content = block.get("content")
-    if content is not None and (not isinstance(content, str) or not content):
-        raise Refused(f"{path}.compaction.content: Input should be a non-empty string or null")
+    need(content is None or (isinstance(content, str) and content),
+         f"{path}.compaction.content: Input should be a non-empty string or null")  # fmt: skip
     for name in ("encrypted_content", "signature"):
-        if not isinstance(block.get(name, ""), str):
-            raise Refused(f"{path}.compaction.{name}: Input should be a valid string")
-    if block.get("tool_changes"):
-        raise Refused(f"{path}.compaction.tool_changes: this server has given no tool changes")
+        need(isinstance(block.get(name, ""), str), f"{path}.compaction.{name}: Input should be a valid string")
+    need(not block.get("tool_changes"), f"{path}.compaction.tool_changes: this server has given no tool changes")
 
 
 def check_blocks(messages: Sequence[Mapping[str, Any]], betas: frozenset[str], threshold: bool) -> None:
@@ -114,44 +111,29 @@ def check_blocks(messages: Sequence[Mapping[str, Any]], betas: frozenset[str], t
 
     The shape of the blocks was checked before.
     """
-    for i, message in enumerate(messages):
-        content = message["content"]
-        for j, block in enumerate(content if isinstance(content, list) else ()):
-            if block["type"] == "compaction" and not betas & {ON_DEMAND if block.get("signature") else THRESHOLD}:
-                if is_void(block) and ON_DEMAND in betas:
-                    continue
-                raise Refused(
-                    f"messages.{i}.content.{j}: Input tag 'compaction' found using 'type' does not match any of the "
-                    "expected tags"
-                )
-    found = list(blocks_of(messages))
-    signed = [(i, j, block) for i, j, block in found if block.get("signature")]
-    if signed and len(found) > 1:
-        raise Refused("messages: a request carries one `compaction` block; send the newest one only")
+    every = list(blocks_of(messages, void=True))
+    for i, j, block in every:
+        beta = ON_DEMAND if block.get("signature") else THRESHOLD
+        need(beta in betas or (is_void(block) and ON_DEMAND in betas),
+             f"messages.{i}.content.{j}: Input tag 'compaction' found using 'type' does not match any of the "
+             "expected tags")  # fmt: skip
+    found = [each for each in every if not is_void(each[2])]
+    signed = [each for each in found if each[2].get("signature")]
+    need(not signed or len(found) == 1, "messages: a request carries one `compaction` block; send the newest one only")
     for i, j, block in signed:
-        if (i, j) != (0, 0):
-            raise Refused(
-                f"messages.{i}.content.{j}: `compaction` block must be sent first, in place of the messages it "
-                "summarizes; remove those messages",
-                code="compaction_block_misplaced",
-            )
-        if threshold:
-            raise Refused("context_management: `compact_20260112` cannot run on a request with a signed block")
-        if anchor_of(block) is None:
-            raise Refused(f"messages.{i}.content.{j}: Invalid `signature`", code="compaction_signature_invalid")
-        if str(block["signature"]).split(".")[0] != seal(block["content"]):
-            raise Refused(
-                f"messages.{i}.content.{j}: `content` does not match `signature`", code="compaction_content_mismatch"
-            )
+        path = f"messages.{i}.content.{j}"
+        first = "`compaction` block must be sent first, in place of the messages it summarizes; remove those messages"
+        need((i, j) == (0, 0), f"{path}: {first}", code="compaction_block_misplaced")
+        need(not threshold, "context_management: `compact_20260112` cannot run on a request with a signed block")
+        need(anchor_of(block) is not None, f"{path}: Invalid `signature`", code="compaction_signature_invalid")
+        need(str(block["signature"]).split(".")[0] == seal(block["content"]),
+             f"{path}: `content` does not match `signature`", code="compaction_content_mismatch")  # fmt: skip
     for i, j, block in found:
         if not block.get("signature"):
-            if messages[i]["role"] != "assistant":
-                raise Refused(f"messages.{i}.content.{j}: `compaction` blocks are not allowed in user messages")
-            if block.get("encrypted_content") not in (None, seal("threshold", block["content"])):
-                raise Refused(
-                    f"messages.{i}.content.{j}: `encrypted_content` does not match the block",
-                    code="compaction_content_mismatch",
-                )
+            path = f"messages.{i}.content.{j}"
+            need(messages[i]["role"] == "assistant", f"{path}: `compaction` blocks are not allowed in user messages")
+            need(block.get("encrypted_content") in (None, seal("threshold", block["content"])),
+                 f"{path}: `encrypted_content` does not match the block", code="compaction_content_mismatch")
 
 
 THINKING: Final = ("thinking", "redacted_thinking")

@@ -61,14 +61,11 @@ def check_headers(headers: Mapping[str, str], key: str | None) -> frozenset[str]
     """The betas asked for; `headers` have lower-case names, `key` is the only credential taken (None: any)."""
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     given = headers.get("x-api-key") or (bearer.strip() if scheme.lower() == "bearer" else "")
-    if not given:
-        raise Refused("x-api-key or Authorization: Bearer header is required", 401)
-    if key is not None and given != key:
-        raise Refused("invalid x-api-key", 401)
+    need(given, "x-api-key or Authorization: Bearer header is required", status=401)
+    need(key is None or given == key, "invalid x-api-key", status=401)
     version = headers.get("anthropic-version")
-    if version not in VERSIONS:
-        said = "header is required" if version is None else f"{version!r} is not a valid version"
-        raise Refused(f"anthropic-version: {said}")
+    need(version is not None, "anthropic-version: header is required")
+    need(version in VERSIONS, f"anthropic-version: {version!r} is not a valid version")
     betas = frozenset(beta.strip() for beta in headers.get("anthropic-beta", "").split(",") if beta.strip())
     if unknown := sorted(betas - BETAS):
         raise Refused(f"Unexpected value(s) `{', '.join(unknown)}` for the `anthropic-beta` header.")

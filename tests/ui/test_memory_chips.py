@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,12 @@ from ipyagent.ui.items import MemoriesItem, NoticeItem, SavedItem
 from ipyagent.ui.panel import PanelSurface
 from ipyagent.ui.segments import item_html
 from ipyagent.ui.static import static_bundle, static_sections
-from ipyagent.ui.terminal import TerminalSurface
 from ipyagent.ui.theme import PANEL
 from ipyagent.ui.transcript import fold
 
 from .memories import PLOTS, ROLE, Place, memory, saved, surfaced
 from .pages import HOSTILE, Page, unseen
-from .turns import text
+from .turns import printed, text
 
 
 def test_recalled_memories_say_which_why_and_how_old_in_every_form() -> None:
@@ -100,19 +98,10 @@ def test_nothing_hostile_survives_in_a_chip() -> None:
 
 
 def test_a_terminal_prints_both_with_the_command() -> None:
-    async def nobody(prompt: str) -> str:
-        raise EOFError
-
-    file = io.StringIO()
-    surface = TerminalSurface(nobody, file)
-    surface.open()
-    for event in (surfaced(PLOTS), saved(), TurnEnded(status="finished")):
-        surface.show(event)
-    surface.close()
-    printed = file.getvalue()
-    assert "recalled 1 memory:" in printed
-    assert "feedback_plots.md, 12 days ago" in printed
-    assert "saved: feedback_plots.md (undo: %memory forget feedback_plots.md)" in " ".join(printed.split())
+    shown = " ".join(printed(surfaced(PLOTS), saved(), TurnEnded(status="finished")).split())
+    assert "recalled 1 memory:" in shown
+    assert "feedback_plots.md, 12 days ago" in shown
+    assert "saved: feedback_plots.md (undo: %memory forget feedback_plots.md)" in shown
 
 
 # ---------------------------------------------------------------------- clicks

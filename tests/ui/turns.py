@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 from ipyagent.journal.events import (
     AssistantMessage,
     Event,
@@ -16,6 +18,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.events import Usage as Tokens
 from ipyagent.journal.protocols import TurnStatus, WindowState
+from ipyagent.ui.terminal import TerminalSurface
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -47,6 +50,20 @@ def returned(call: str, words: str, *, name: str = "python", picture: str = "", 
 
 def streamed(words: str, channel: str = "text", ref: str = "") -> list[Event]:
     return [Streamed(channel=channel, text=char, ref=ref) for char in words]  # type: ignore[arg-type]
+
+
+def printed(*events: Event) -> str:
+    """What a terminal of which nobody reads the questions shows of a turn."""
+
+    async def nobody(prompt: str) -> str:
+        raise EOFError
+
+    surface = TerminalSurface(nobody, file := io.StringIO())
+    surface.open()
+    for event in events:
+        surface.show(event)
+    surface.close()
+    return file.getvalue()
 
 
 def whole_turn() -> list[Event]:

@@ -118,6 +118,8 @@ def test_days_become_dates() -> None:
     for words, dated in [
         ("due tomorrow", "due 2026-11-29"), ("today", "2026-11-28"), ("明天交", "2026-11-29交"), ("昨天", "2026-11-27"),
         ("the day after tomorrow", "the day after tomorrow"), ("every Friday", "every Friday"), ("下周三", "下周三"),
+        ("due on Monday", "due 2026-11-30"), ("due Saturday", "due 2026-12-05"), ("every Mondays", "every Mondays"),
+        ("due next Sunday", "due next Sunday"), ("was due last Friday", "was due last Friday"),
     ]:
         assert absolute(words, TODAY) == dated
         assert absolute(words, "") == words

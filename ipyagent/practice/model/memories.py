@@ -33,6 +33,7 @@ _PLACE: Final = re.compile(r"^- (user|feedback|project|reference): .*? In `([^`\
 _LISTED: Final = re.compile(r"^- \[[^\]\n]*\] (\S+) \([\d-]+\): (.*)$", re.M)
 _SENTENCE: Final = re.compile(r"(?<=[.!?。！？])\s+|(?<=[。！？])|\n+|\s*[;；]\s*")
 _TOLD: Final = re.compile(r'^<user turn="\d+">\n(.*?)\n</user>$', re.S | re.M)
+_DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _REMEMBER: Final = re.compile(
     r"(?:please )?(?:remember|keep in mind|don't forget)(?: that\b|:)?\s*(.+)"
     r"|请?(?:记住|记一下|别忘了)[：:，,]?\s*(.+)",
@@ -125,11 +126,16 @@ def fact_of(sentence: str, *, asked: bool = False) -> Fact | None:
 
 
 def absolute(words: str, today: str) -> str:
-    """Today, tomorrow and yesterday as dates, seen from `today` (YYYY-MM-DD; "": the words as they are)."""
-    for named, days in ((r"\btomorrow\b|明天", 1), (r"\btoday\b|今天", 0), (r"\byesterday\b|昨天", -1)):
-        if today:
-            day = datetime.date.fromisoformat(today) + datetime.timedelta(days=days)
-            words = re.sub(rf"(?<!after )(?<!before )(?:{named})", day.isoformat(), words, flags=re.I)
+    """Today, tomorrow, yesterday and English weekdays as dates, seen from `today` (YYYY-MM-DD; "": the words as they
+    are). A day of the last or the next week, or of every week, stays."""
+    if not today:
+        return words
+    now = datetime.date.fromisoformat(today)
+    named = {r"\btomorrow\b|明天": 1, r"\btoday\b|今天": 0, r"\byesterday\b|昨天": -1}
+    named |= {rf"\b(?:on )?\b{day}\b": (at - now.weekday()) % 7 or 7 for at, day in enumerate(_DAYS)}
+    other = "".join(f"(?<!{word} )" for word in ("after", "before", "next", "last", "every", "each"))
+    for day, days in named.items():
+        words = re.sub(f"{other}(?:{day})", (now + datetime.timedelta(days)).isoformat(), words, flags=re.I)
     return words
 
 

@@ -46,7 +46,7 @@ def answer(body: Mapping[str, Any]) -> Reply:
         said = [{"type": "text", "text": f"\n\n{mark}"}] if mark else []
         return replace(searched, content=(*thought, *searched.content, *said))
     recipe = lessons.teach(task) if lessons.is_lesson(conversation.turn) else _recipe(task, name)
-    return _reply(task, recipe if isinstance(recipe, str) else _next(recipe, conversation))
+    return _reply(task, recipe)
 
 
 def _directed(body: Mapping[str, Any], told: str) -> Reply:
@@ -77,29 +77,19 @@ def _recipe(task: Task, hand_back: str | None) -> Recipe | str:
     made = forms.both(task, asked)
     if made is None:
         return forms.unknown(task)
-    return made if hand_back is None else _handed(task, made, hand_back)
+    return made if hand_back is None else requests.handed_back(task, made, hand_back)
 
 
-def _handed(task: Task, recipe: Recipe, name: str) -> Recipe:
-    said = yield from recipe
-    return said + "\n\n" + (yield from requests.hand_back(task, name))
-
-
-def _next(recipe: Recipe, conversation: Conversation) -> Act | str:
-    """Runs the recipe over the results there are; what it wants next, or its last words."""
-    try:
-        act = next(recipe)
-        for steps in conversation.turn.rounds:
-            act = recipe.send(steps)
-        return act
-    except StopIteration as finished:
-        return str(finished.value)
-    except Ending as ending:
-        return str(ending)
-
-
-def _reply(task: Task, act: Act | str) -> Reply:
+def _reply(task: Task, recipe: Recipe | str) -> Reply:
+    """Runs the recipe over the results there are: what it wants next, or its last words."""
     conversation = task.conversation
+    try:
+        act: Act | str = recipe if isinstance(recipe, str) else next(recipe)
+        if not isinstance(recipe, str):
+            for steps in conversation.turn.rounds:
+                act = recipe.send(steps)
+    except (StopIteration, Ending) as end:
+        act = str(end)
     if isinstance(act, str):
         said = act if conversation.introduced else f"{act}\n\n{task.say(MARK_EN, MARK_ZH)}"
         return text(said, thinking="This answers it." if conversation.thinks else None)

@@ -72,8 +72,8 @@ FORMS: Final[tuple[Form, ...]] = (
     ), requests.rebuild),
     Form("list", ("which variables are there?", "有哪些变量？"), (
         r"(?:(?:which|what) variables are there|list (?:the |my )?variables)", r"有哪些变量",
-        r"(?:which|what)(?: (?P<ending>\w{2,7}))? (?P<files>files) (?:are )?(?:there|here|in this folder)",
-        r"有哪些(?P<ending>[a-z]{2,7})?(?P<files>文件)",
+        r"(?:which|what) (?P<files>files) (?:are )?(?:there|here|in this folder)",
+        r"有哪些(?P<files>文件)",
     ), requests.listing),
     Form("read", ("show notes.md", "查看 notes.md"), (
         rf"(?:only look: )?(?:show|read) (?P<path>{_FILE})", rf"查看(?P<path>{_FILE})",

@@ -210,7 +210,11 @@ def _since(messages: Sequence[Mapping[str, Any]], at: int) -> tuple[Step, ...]:
 
 # ---------------------------------------------------------------------- choosing and checking
 
-_REQUEST: Final = re.compile(r"\n</memory-list>\s*+<user-request>\n")
+_SELECT: Final = re.compile(
+    r"(?s)\s*<select-memories>.*?<tools-in-use>(.*?)</tools-in-use>.*?<memory-list>\n(.*?)\n</memory-list>\s*"
+    r"<user-request>\n(.*)\n</user-request>\s*</select-memories>\s*"
+)
+"""The tools in use, the list of memories and the request in a directive."""
 _CHECK: Final = re.compile(
     r"(?s)\A\s*<check-memory>\n.*\n<words-of-the-user>\n(.*)\n</words-of-the-user>\n"
     r"<memory-to-keep>\n(.*)\n</memory-to-keep>\n</check-memory>\s*\Z"
@@ -234,34 +238,21 @@ _HOW: Final = re.compile(r"\b(?:how to|usage|guide|manual|tutorial)\b|用法", r
 
 def asked(body: Mapping[str, Any]) -> str:
     """The directive to choose among memories in a request body; "" when it is another request."""
-    return next((text for text in last_texts(body) if _parts(text)), "")
-
-
-def _parts(text: str) -> tuple[str, str, str] | None:
-    """The tools in use, the list of memories and the request in a directive; None for other texts."""
-    text = text.strip()
-    if not text.startswith("<select-memories>") or not text.endswith("</select-memories>"):
-        return None
-    tools, closed, rest = text.partition("<tools-in-use>")[2].partition("</tools-in-use>")
-    rest = rest.removesuffix("</select-memories>").rstrip().partition("<memory-list>\n")[2]
-    between = _REQUEST.search(rest)
-    request = rest[between.end() :] if between else ""
-    if not closed or between is None or not request.endswith("\n</user-request>"):
-        return None
-    return tools, rest[: between.start()], request.removesuffix("\n</user-request>")
+    return next((text for text in last_texts(body) if _SELECT.fullmatch(text)), "")
 
 
 def selected(directive: str) -> str:
     """The answer to the directive: JSON in the format that it asks for."""
-    tools, listed, request = _parts(directive) or ("", "", "")
+    told = _SELECT.fullmatch(directive)
+    tools, listed, request = told.groups() if told else ("", "", "")
     wanted = _stems(request)
     most = int(said[1]) if (said := _MOST_CHOSEN.search(directive)) else 5
     in_use = [tool.strip() for tool in tools.split(",") if tool.strip()]
     found: list[tuple[int, str, list[str]]] = []
     for match in filter(None, map(_CHOICE.fullmatch, listed.splitlines())):
-        name, told = match[2], match[4]
-        shared = sorted(wanted & _stems(f"{name.rpartition('/')[2].removesuffix('.md')} {told}"))
-        usage = _HOW.search(told) and not _WARNS.search(told) and any(tool in told for tool in in_use)
+        name, about = match[2], match[4]
+        shared = sorted(wanted & _stems(f"{name.rpartition('/')[2].removesuffix('.md')} {about}"))
+        usage = _HOW.search(about) and not _WARNS.search(about) and any(tool in about for tool in in_use)
         found += [(-len(shared), name, shared)] if shared and not usage else []
     best = sorted(found, key=lambda each: each[0])[:most]
     memories = [{"file": name, "why": f"about {', '.join(shared[:4])}"} for _, name, shared in best]

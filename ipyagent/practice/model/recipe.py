@@ -120,14 +120,11 @@ def assigned(code: str) -> set[str]:
 
 def _free(code: str) -> set[str]:
     """Names that the code reads and does not bind itself."""
-    bound: set[str] = set()
-    read: set[str] = set()
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Name):
-            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            bound |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-    return read - bound
+    nodes = list(ast.walk(ast.parse(code)))
+    read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    imports = (alias for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names)
+    return read - bound - {(alias.asname or alias.name).split(".")[0] for alias in imports}
 
 
 def how_built(conversation: Conversation, name: str) -> str:

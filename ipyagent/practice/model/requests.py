@@ -93,9 +93,7 @@ def rebuild(task: Task, slots: Slots) -> Recipe:
 
 def listing(task: Task, slots: Slots) -> Recipe:
     """The variables, or the files of the project."""
-    ending = (slots.get("ending") or "").strip(" .").lower()
-    pattern = {"pattern": f"**/*.{ending}" if ending else "*"}
-    asked = ("glob", pattern) if slots.get("files") else ("variables", dict[str, str]())
+    asked = ("glob", {"pattern": "*"}) if slots.get("files") else ("variables", dict[str, str]())
     step = task.did((yield from task.call(*asked, "The listing answers this.")), "That failed: ", "失败：")
     return f"```text\n{step.text.strip()[:3000]}\n```"
 
@@ -210,15 +208,16 @@ def handing(conversation: Conversation) -> tuple[Conversation, str | None]:
     return replace(conversation, turns=(*conversation.turns[:-1], without)), found[1] or ""
 
 
-def hand_back(task: Task, wanted: str) -> Recipe:
-    """Hands back the table that this turn made; a line for the answer."""
+def handed_back(task: Task, recipe: Recipe, wanted: str) -> Recipe:
+    """The recipe, and behind it the table that this turn made is handed back under the name."""
+    said = yield from recipe
     codes = [step.code for step in task.conversation.turn.steps if "hand_back" not in step.code]
     made = [name for code in codes for name in sorted(assigned(code))]
     if not made:
         raise Ending(task.say("There is nothing to hand back.", "没有可以交回的内容。"))
     name = wanted or made[-1]
     yield from task.ran(f"hand_back({name}={made[-1]})", f"`{made[-1]}` is wanted by the user as `{name}`.")
-    return task.say(f"Handed back `{name}`.", f"已交回 `{name}`。")
+    return f"{said}\n\n" + task.say(f"Handed back `{name}`.", f"已交回 `{name}`。")
 
 
 def progress(body: Mapping[str, Any]) -> str:

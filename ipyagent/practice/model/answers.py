@@ -57,10 +57,6 @@ def _one(columns: Sequence[Column]) -> str:
     return literal(columns[0]) if len(columns) == 1 else f"[{', '.join(map(literal, columns))}]"
 
 
-def _none(task: Task) -> str:
-    return literal(task.say("(missing)", "（缺失）"))
-
-
 def profile(asked: Asked) -> Work:
     """Rows, and each column's type, values, distinct values; ranges of the numbers."""
     task, table = asked.task, asked.table
@@ -121,7 +117,8 @@ def count(asked: Asked) -> Work:
         said = task.say(f"Rows of {place} by {ticks(groups)}:", f"{place} 按 {ticks(groups)} 的行数：")
         return f"{said}\n\n" + markdown(task, [*groups, task.say("rows", "行数")], found[0][1:], 1)
 
-    part = f"[{_one(groups)}].value_counts(dropna=False).to_csv(na_rep={_none(task)})" if groups else ".shape[0]"
+    none = literal(task.say("(missing)", "（缺失）"))
+    part = f"[{_one(groups)}].value_counts(dropna=False).to_csv(na_rep={none})" if groups else ".shape[0]"
     return Work(lambda source: f"print({source}{part})", tell, "The number of rows.")
 
 
@@ -144,7 +141,7 @@ def statistic(asked: Asked) -> Work:
             return f'print({part}.{stat}(), {part}.count(), sep=",")'
         both = f'["{stat}", "count"]' if stat != "sum" else 'sum=lambda v: v.sum(min_count=1), count="count"'
         by = f"{source}.groupby({_one(groups)}, dropna=False, observed=True)[{literal(column)}]"
-        return f"print({by}.agg({both}).to_csv(na_rep={_none(task)}))"
+        return f"print({by}.agg({both}).to_csv(na_rep={literal(task.say('(missing)', '（缺失）'))}))"
 
     def tell(found: list[Rows], place: str) -> str:
         if groups:

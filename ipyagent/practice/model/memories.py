@@ -15,17 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ipyagent.practice.model.conversation import (
-    ATTACHED,
-    WRAPPED,
-    Step,
-    cut,
-    directive,
-    is_ours,
-    last_texts,
-    read,
-    texts_of,
-)  # fmt: skip
+from ipyagent.practice.model import conversation as said_by
 from ipyagent.practice.replies import Reply, calls, text
 
 _NEWEST: Final = re.compile(r"the newest (\d+) messages? above")
@@ -78,7 +68,7 @@ class Fact:
 def extracted(body: Mapping[str, Any]) -> Reply:
     """The reply to a directive: all that is to be written, then a word."""
     messages: Sequence[Mapping[str, Any]] = body["messages"]
-    at, told = directive(messages)
+    at, told = said_by.directive(messages)
     if any("command" in step.input for step in _since(messages, at)):
         return text("Saved.")
     known, places = dict(_LISTED.findall(told)), dict(_PLACE.findall(told))
@@ -87,14 +77,14 @@ def extracted(body: Mapping[str, Any]) -> Reply:
     for fact in facts_in(_said(messages, at, most, told)):
         path = f"{places.get(fact.kind, '/memories').rstrip('/')}/{fact.name}"
         path += f"_{fact.digest}.md" if f"{path}.md" in known else ".md"
-        if path not in known and cut(fact.text, 140) not in known.values():
+        if path not in known and said_by.cut(fact.text, 140) not in known.values():
             wanted.append(("memory", created(path, fact)))
     return calls(wanted, say=None) if wanted else text("Nothing to save.")
 
 
 def created(path: str, fact: Fact) -> dict[str, Any]:
     """The call that writes a memory of its own for a fact."""
-    head = {"name": fact.name, "description": cut(fact.text, 140), "type": fact.kind}
+    head = {"name": fact.name, "description": said_by.cut(fact.text, 140), "type": fact.kind}
     lines = ["---", *(f"{key}: {_quoted(value)}" for key, value in head.items()), "---", fact.text]
     if fact.kind != "user":
         lines += ["", "**Why:** the user said so.", "**How to apply:** as the user said."]
@@ -141,19 +131,19 @@ def absolute(words: str, today: str) -> str:
 
 def _said(messages: Sequence[Mapping[str, Any]], at: int, most: int, told: str) -> list[str]:
     """The user's own words in the newest `most` messages before the directive."""
-    if given := [words for words in texts_of(messages[at]) if words.startswith("<transcript>\n")]:
+    if given := [words for words in said_by.texts_of(messages[at]) if words.startswith("<transcript>\n")]:
         return [words for each in given for words in _TOLD.findall(each)]
     last = at if _own(messages[at], told) else at - 1
     asked = [message for message in messages[max(0, last - most + 1) : at + 1] if message.get("role") == "user"]
-    return [ATTACHED.sub(" ", words) for message in asked for words in _own(message, told)]
+    return [said_by.ATTACHED.sub(" ", words) for message in asked for words in _own(message, told)]
 
 
 def _own(message: Mapping[str, Any], told: str) -> list[str]:
     """Texts of a user's message that the user wrote: no reminder, no attachment, no words of the session."""
     return [
         words
-        for words in texts_of(message)
-        if words != told and words.strip() and not WRAPPED.fullmatch(words) and not is_ours(words)
+        for words in said_by.texts_of(message)
+        if words != told and words.strip() and not said_by.WRAPPED.fullmatch(words) and not said_by.is_ours(words)
     ]
 
 
@@ -168,7 +158,7 @@ _MOST: Final = 60
 def dreamed(body: Mapping[str, Any]) -> Reply:
     """The next reply to an order to tidy memories: read them, then delete exact duplicates and make dates absolute."""
     messages: Sequence[Mapping[str, Any]] = body["messages"]
-    at, told = directive(messages)
+    at, told = said_by.directive(messages)
     listed = _DATED.findall(told)[:_MOST]
     done = [step for step in _since(messages, at) if step.tool == "memory"]
     if not listed:
@@ -203,9 +193,9 @@ def dreamed(body: Mapping[str, Any]) -> Reply:
     return calls(wanted, say="Consolidate: of exact duplicates one stays, and dates become absolute.")
 
 
-def _since(messages: Sequence[Mapping[str, Any]], at: int) -> tuple[Step, ...]:
+def _since(messages: Sequence[Mapping[str, Any]], at: int) -> tuple[said_by.Step, ...]:
     """The calls since the order, with their results."""
-    return read({"messages": messages[at:]}).turn.steps
+    return said_by.read({"messages": messages[at:]}).turn.steps
 
 
 # ---------------------------------------------------------------------- choosing and checking
@@ -238,7 +228,7 @@ _HOW: Final = re.compile(r"\b(?:how to|usage|guide|manual|tutorial)\b|用法", r
 
 def asked(body: Mapping[str, Any]) -> str:
     """The directive to choose among memories in a request body; "" when it is another request."""
-    return next((text for text in last_texts(body) if _SELECT.fullmatch(text)), "")
+    return next((text for text in said_by.last_texts(body) if _SELECT.fullmatch(text)), "")
 
 
 def selected(directive: str) -> str:
@@ -261,7 +251,7 @@ def selected(directive: str) -> str:
 
 def check_asked(body: Mapping[str, Any]) -> str:
     """The directive to check a memory in a request body; "" when it is another request."""
-    return next((text for text in last_texts(body) if _CHECK.search(text)), "")
+    return next((text for text in said_by.last_texts(body) if _CHECK.search(text)), "")
 
 
 def checked(directive: str) -> str:

@@ -104,14 +104,14 @@ def read(task: Task, slots: Slots) -> Recipe:
     step = yield from task.call("read_file", {"path": path}, f"Read {path}.")
     lines = task.did(step, f"I could not read `{path}`: ", f"读不了 `{path}`：").text.strip().splitlines()
     more = task.say(f"\n\n… and {many(len(lines) - 40, 'more line')}.", f"\n\n… 还有 {len(lines) - 40} 行。")
-    begins = task.say(f"`{path}` begins:", f"`{path}` 的开头：")
-    return f"{begins}\n\n```text\n" + "\n".join(lines[:40]) + "\n```" + more * (len(lines) > 40)
+    shown = "\n\n```text\n" + "\n".join(lines[:40]) + "\n```" + more * (len(lines) > 40)
+    return task.say(f"`{path}` begins:", f"`{path}` 的开头：") + shown
 
 
 def run(task: Task, slots: Slots) -> Recipe:
     """Runs the code the user gave, as it is."""
-    code = slots["code"].strip("\n ")
-    step = yield from task.call("python", {"code": code}, "The user gave the code; run it unchanged.")
+    given = {"code": slots["code"].strip("\n ")}
+    step = yield from task.call("python", given, "The user gave the code; run it unchanged.")
     if step.failed:
         raised = ": ".join(error(step.text))
         return task.say(f"It raised `{raised}`.", f"出错了：`{raised}`。")

@@ -201,8 +201,7 @@ def _named(task: Task, tables: Mapping[str, Table], words: str) -> Table:
     _gone(task, words)
     if not tables:
         raise NO_TABLE
-    have = ticks(list(tables))
-    raise Cannot(f"I find no table “{words}”. The tables: {have}.", f"没有表“{words}”。现有：{have}。")
+    raise Cannot(f"I find no table “{words}”. The tables: {ticks(list(tables))}.", f"没有表“{words}”。")
 
 
 def _gone(task: Task, name: str) -> None:
@@ -305,10 +304,9 @@ def _value(task: Task, table: Table, asked: str) -> Generator[Act, tuple[Step, .
     told = _printed(task, (yield from task.ran(code, f"Which value is “{asked}”?")))
     found = [(column, value) for column, values in told.items() for value in values]
     found = [each for each in found if key(each[1]) == key(asked)] or found
-    where = ticks(columns, 8)
     if not found:
-        raise Ending(task.say(f"No value of {where} in `{table.name}` is “{asked}”.",
-                              f"`{table.name}` 的 {where} 中没有“{asked}”。"))  # fmt: skip
+        raise Ending(task.say(f"No value of {ticks(columns, 8)} in `{table.name}` is “{asked}”.",
+                              f"`{table.name}` 的 {ticks(columns, 8)} 中没有“{asked}”。"))  # fmt: skip
     if len(found) > 1:
         which = ", ".join(f"`{column}` = {value}" for column, value in found)
         raise Ending(task.say(f"“{asked}” may be {which}.", f"“{asked}” 可能是 {which}。"))

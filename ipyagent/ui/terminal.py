@@ -279,9 +279,13 @@ class TerminalSurface:
     def _write(self, renderable: object, *, wrap: bool = True) -> None:
         if self._console is None:
             return
-        with self._console.capture() as captured:
-            self._console.print(renderable, soft_wrap=not wrap)
-        if not _written(self._console.file, captured.get()):
+        try:
+            with self._console.capture() as captured:
+                self._console.print(renderable, soft_wrap=not wrap)
+            there = _written(self._console.file, captured.get())
+        except ValueError:  # rich looks at the file too
+            there = False
+        if not there:
             self._console = None
 
 

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
-from typing import TYPE_CHECKING, Any, TextIO, assert_never
+from typing import IO, TYPE_CHECKING, Any, TextIO, assert_never
 
 from ipyagent.escape import exact, line, plain
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, Streamed
@@ -289,7 +289,7 @@ class TerminalSurface:
             self._console = None
 
 
-def _written(file: TextIO, text: str) -> bool:
+def _written(file: IO[str], text: str) -> bool:
     """Write a text, what the file has no sign for as question marks. False: the terminal is gone, or a tool closed
     stdout; the journal has it all."""
     try:

@@ -6,9 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import Any
 from urllib.parse import quote
 
 from ipyagent.escape import escape, line
@@ -23,64 +21,6 @@ PAGE_CHARS = 4_000
 """Characters of an answer on the page; the transcript has all."""
 
 
-@dataclass(frozen=True)
-class Figures:
-    """`accuracy` and `interval` from 0 to 1; `cost` in US dollars (None: some price is not known); `seconds` all
-    questions together, `typical` the median of one."""
-
-    questions: int
-    repeat: int
-    accuracy: float
-    interval: tuple[float, float]
-    verdicts: Counter[str]
-    cost: float | None
-    input: int
-    cache_read: int
-    output: int
-    seconds: float
-    typical: float
-
-    @property
-    def cached(self) -> float:
-        """The share of prompt tokens that the provider's cache gave."""
-        return self.cache_read / self.input if self.input else 0.0
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Another run on the questions that both have: accuracy there and here, how many questions came out better and
-    worse here, and how likely a difference as large is by chance (`p`, two-sided sign test over questions)."""
-
-    other: Results
-    questions: int
-    there: float
-    here: float
-    better: int
-    worse: int
-    p: float
-
-
-def figures(answers: Sequence[Answer]) -> Figures:
-    """Of the answers of a run. A question that was asked several times counts once, by the share that was right: the
-    interval is Wilson's over questions, for repeats of one question are not independent."""
-    shares = _shares(answers)
-    accuracy = sum(shares.values()) / max(1, len(shares))
-    times = [answer.seconds for answer in answers]
-    return Figures(
-        questions=len(shares),
-        repeat=max((answer.repeat for answer in answers), default=0),
-        accuracy=accuracy,
-        interval=wilson(accuracy, len(shares)),
-        verdicts=Counter(answer.verdict for answer in answers),
-        cost=None if any(answer.cost is None for answer in answers) else sum(answer.cost or 0.0 for answer in answers),
-        input=sum(answer.input for answer in answers),
-        cache_read=sum(answer.cache_read for answer in answers),
-        output=sum(answer.output for answer in answers),
-        seconds=sum(times),
-        typical=median(times) if times else 0.0,
-    )
-
-
 def wilson(share: float, count: int) -> tuple[float, float]:
     """The 95% score interval of a share of `count` independent trials (Wilson, 1927); 0 to 1 for none."""
     if not count:
@@ -89,27 +29,6 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     middle = (share + square / 2) / (1 + square)
     half = Z / (1 + square) * math.sqrt(max(0.0, share * (1 - share)) / count + square / (4 * count))
     return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def compare(here: Results, other: Results) -> Comparison | None:
-    """Two runs on the same questions about the same tables; None when they share none."""
-    one, two = _shares(here.answers), _shares(other.answers)
-    both = one.keys() & two.keys()
-    if not both:
-        return None
-    better = sum(one[digest] > two[digest] for digest in both)
-    worse = sum(one[digest] < two[digest] for digest in both)
-    changed = better + worse
-    tail = sum(math.comb(changed, count) for count in range(min(better, worse) + 1)) / 2**changed
-    return Comparison(
-        other,
-        questions=len(both),
-        there=sum(two[digest] for digest in both) / len(both),
-        here=sum(one[digest] for digest in both) / len(both),
-        better=better,
-        worse=worse,
-        p=min(1.0, 2 * tail),
-    )
 
 
 def _shares(answers: Iterable[Answer]) -> dict[str, float]:
@@ -125,13 +44,12 @@ def _shares(answers: Iterable[Answer]) -> dict[str, float]:
 # ------------------------------------------------------------------ text
 
 
-def told(results: Results, others: Sequence[Results], *, jobs: int = 1) -> str:
+def told(results: Results, others: Sequence[Results]) -> str:
     """The report as lines for a terminal."""
     lines = [f"{line(results.name, 100)}: {_asked(results)}", ""]
-    lines += [f"{name:<10} {value}" for name, value in _figures(figures(results.answers))]
-    compared = [found for other in others if (found := compare(results, other)) is not None]
-    if compared:
-        rows = [("", *_COLUMNS), *(_compared(found) for found in compared)]
+    lines += [f"{name:<10} {value}" for name, value in _figures(results.answers)]
+    if compared := _compared(results, others):
+        rows = [("", *_COLUMNS), *compared]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines += ["", "This run and earlier ones, on the questions that both have:"]
         lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
@@ -142,33 +60,57 @@ _COLUMNS = ("questions", "there", "here", "better", "worse", "p", "cost there")
 
 
 def _asked(results: Results) -> str:
-    number = figures(results.answers).questions
+    number = len(_shares(results.answers))
     times = f", {results.repeat} times each" if results.repeat > 1 else ""
     settings = "".join(f" · {name}={value}" for name, value in sorted(results.settings.items()))
     return line(f"{number} question{'s' * (number != 1)}{times} · {results.model}{settings}", 300)
 
 
-def _figures(found: Figures) -> list[tuple[str, str]]:
-    low, high = found.interval
-    each = max(1, found.verdicts.total())
-    cost = "not known" if found.cost is None else f"{dollars(found.cost)} ({dollars(found.cost / each)} an answer)"
-    answers = [f"{found.verdicts[name]} {said}" for name, said in VERDICTS.items() if found.verdicts[name]]
-    tokens = found.input + found.output
+def _figures(answers: Sequence[Answer]) -> list[tuple[str, str]]:
+    """Name and value of what a run came to. A question that was asked several times counts once, by the share that was
+    right: the interval is Wilson's over questions, for repeats of one question are not independent."""
+    shares, verdicts = _shares(answers), Counter[str](answer.verdict for answer in answers)
+    accuracy = sum(shares.values()) / max(1, len(shares))
+    low, high = wilson(accuracy, len(shares))
+    paid, each = _cost(answers), max(1, len(answers))
+    prompts = sum(answer.input for answer in answers)
+    tokens = prompts + sum(answer.output for answer in answers)
+    cached = sum(answer.cache_read for answer in answers) / prompts if prompts else 0.0
+    times = [answer.seconds for answer in answers] or [0.0]
     return [
-        ("accuracy", f"{found.accuracy:.1%} (95% interval {low:.1%} to {high:.1%}: Wilson, over questions)"),
-        ("answers", " · ".join(answers)),
-        ("cost", cost),
-        ("tokens", f"{tokens:,} ({tokens // each:,} an answer) · {found.cached:.0%} of the prompts from the cache"),
-        ("time", f"{duration(found.seconds)} in all, {duration(found.typical)} an answer (median)"),
+        ("accuracy", f"{accuracy:.1%} (95% interval {low:.1%} to {high:.1%}: Wilson, over questions)"),
+        ("answers", " · ".join(f"{verdicts[name]} {said}" for name, said in VERDICTS.items() if verdicts[name])),
+        ("cost", "not known" if paid is None else f"{dollars(paid)} ({dollars(paid / each)} an answer)"),
+        ("tokens", f"{tokens:,} ({tokens // each:,} an answer) · {cached:.0%} of the prompts from the cache"),
+        ("time", f"{duration(sum(times))} in all, {duration(median(times))} an answer (median)"),
     ]
 
 
-def _compared(found: Comparison) -> tuple[str, ...]:
-    cost = figures(found.other.answers).cost
-    return (
-        line(found.other.name, 60), str(found.questions), f"{found.there:.1%}", f"{found.here:.1%}",
-        str(found.better), str(found.worse), f"{found.p:.2f}", "not known" if cost is None else dollars(cost),
-    )  # fmt: skip
+def _cost(answers: Sequence[Answer]) -> float | None:
+    """US dollars of all answers; None where some price is not known."""
+    return None if any(answer.cost is None for answer in answers) else sum(answer.cost or 0.0 for answer in answers)
+
+
+def _compared(here: Results, others: Iterable[Results]) -> list[tuple[str, ...]]:
+    """A row of _COLUMNS, after its name, for each other run that was asked the same about the same tables: accuracy of
+    both on the questions that both have, how many questions came out better and worse here, and how likely a difference
+    as large is by chance (`p`, two-sided sign test over questions)."""
+    rows: list[tuple[str, ...]] = []
+    one = _shares(here.answers)
+    for other in others:
+        two = _shares(other.answers)
+        if not (both := one.keys() & two.keys()):
+            continue
+        better, worse = sum(one[each] > two[each] for each in both), sum(one[each] < two[each] for each in both)
+        changed = better + worse
+        tail = sum(math.comb(changed, count) for count in range(min(better, worse) + 1)) / 2**changed
+        there, now = (sum(shares[each] for each in both) / len(both) for shares in (two, one))
+        cost = _cost(other.answers)
+        rows.append((
+            line(other.name, 60), str(len(both)), f"{there:.1%}", f"{now:.1%}", str(better), str(worse),
+            f"{min(1.0, 2 * tail):.2f}", "not known" if cost is None else dollars(cost),
+        ))  # fmt: skip
+    return rows
 
 
 # ------------------------------------------------------------------ page
@@ -194,9 +136,8 @@ def page(results: Results, questions: Sequence[Question], others: Sequence[Resul
     answered."""
     known = {question.id: question for question in questions}
     rows = "".join(_row(answer, known.get(answer.question), results.repeat) for answer in results.answers)
-    head = _table([("figure", "value")], _figures(figures(results.answers)))
-    compared = [found for other in others if (found := compare(results, other)) is not None]
-    beside = _table([("earlier run", *_COLUMNS)], [_compared(found) for found in compared])
+    head, compared = _table(("figure", "value"), _figures(results.answers)), _compared(results, others)
+    beside = _table(("earlier run", *_COLUMNS), compared)
     return "".join((
         _HEAD,
         f"<title>{escape(results.name)}</title><style>{_STYLE}</style></head><body>",
@@ -230,7 +171,7 @@ def _values(values: dict[str, str]) -> str:
     return "<br>".join(f"{escape(name)}: {escape(value)}" for name, value in values.items())
 
 
-def _table(head: list[tuple[str, ...]], rows: Sequence[tuple[Any, ...]]) -> str:
-    above = "".join(f"<th>{escape(cell)}</th>" for row in head for cell in row)
-    below = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    above = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    below = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{above}</tr></thead><tbody>{below}</tbody></table>"

@@ -32,9 +32,7 @@ from ipyagent.config import IPyAgent, setting_names
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.eval.questions import Question, grade
 from ipyagent.fleet.mapping import agent_map
-from ipyagent.fleet.task import MapTask, Outcome, keep, run_task, too_late
-from ipyagent.journal.events import UsageReported
-from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.fleet.task import MapTask, Outcome, keep, run_task, too_late, usages_in
 from ipyagent.model.client_pool import LOCAL, LocalServer
 from ipyagent.nofollow import private_folder, reading, write_atomically
 from ipyagent.project import Project, user_folder
@@ -362,7 +360,7 @@ def _answer(question: Question, digest: str, repeat: int, row: dict[str, Any], f
     else:
         verdict = "late" if row["error"] == too_late(seconds) else row["status"]
         verdict = "failed" if verdict == "stopped" else verdict
-    usage = _usage(folder / row["session"]) if row["session"] else []
+    usage = usages_in(folder / row["session"]) if row["session"] else []
     known = all(event.cost is not None for event in usage) and row["cost"] is not None
     return Answer(
         question.id, digest, repeat, verdict,  # type: ignore[arg-type] # endings are verdicts
@@ -377,16 +375,6 @@ def _answer(question: Question, digest: str, repeat: int, row: dict[str, Any], f
         seconds=row["seconds"],
         session=row["session"],
     )  # fmt: skip
-
-
-def _usage(session: Path) -> list[UsageReported]:
-    """What all model calls of a session used, those of its sub-agents and of background work too."""
-    return [
-        event
-        for transcript in sorted(session.rglob(TRANSCRIPT))
-        for event in read_events(transcript)
-        if isinstance(event, UsageReported)
-    ]
 
 
 def _lasting(outcome: Outcome, seconds: float, max_cost: float) -> bool:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ipyagent.errors import AgentError
-from ipyagent.journal.events import Ending, Usage
+from ipyagent.journal.events import Ending, Usage, UsageReported
+from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.model.prices import at_most
 from ipyagent.nofollow import reading, write_atomically
 from ipyagent.trust import signature
@@ -215,7 +216,7 @@ def _run(task: MapTask, given: Any) -> Outcome:
             text=result.text,
             data=values_without(data, session.redact),
             cost=result.cost,
-            tokens=_tokens(session.journal.folder),
+            tokens=sum(event.paid.total for event in usages_in(session.journal.folder)),
             seconds=round(result.seconds, 3),
             session=agent.project.relative(session.journal.folder),
             error=remark or message,
@@ -227,17 +228,14 @@ def _run(task: MapTask, given: Any) -> Outcome:
             shell.user_ns.clear()  # tables of a task end with it, whoever else still holds the shell
 
 
-def _tokens(folder: Path) -> int:
-    """All that the task's model calls took in and gave out, those of its sub-agents too."""
-    from ipyagent.journal.events import UsageReported
-    from ipyagent.journal.journal import TRANSCRIPT, read_events
-
-    return sum(
-        event.paid.total
-        for transcript in folder.rglob(TRANSCRIPT)
+def usages_in(session: Path) -> list[UsageReported]:
+    """What all model calls of a session used, those of its sub-agents and of background work too."""
+    return [
+        event
+        for transcript in sorted(session.rglob(TRANSCRIPT))
         for event in read_events(transcript)
         if isinstance(event, UsageReported)
-    )
+    ]
 
 
 @contextmanager

@@ -37,6 +37,11 @@ _ERRORS = {
 """Error codes of the Messages API (anthropic 2.14, `types.*_tool_result_error_code`), for the user."""
 
 
+def json_object(value: Any) -> dict[str, Any]:
+    """A JSON object that came over a wire; what is null or none is empty."""
+    return value if isinstance(value, dict) else {}
+
+
 class CitedPage(NamedTuple):
     """A page that a result names."""
 
@@ -98,8 +103,8 @@ def stopped(call: Block) -> Block:
 
 def error_of(block: Block) -> str:
     """What went wrong, of a result that is an error, for the user; "" of any other."""
-    content = block.get("content")
-    if not isinstance(content, dict) or not str(content.get("type", "")).endswith("_error"):
+    content = json_object(block.get("content"))
+    if not str(content.get("type", "")).endswith("_error"):
         return ""
     code = str(content.get("error_code") or "unknown")
     return _ERRORS.get(code, code.replace("_", " "))
@@ -112,8 +117,7 @@ def sources_of(block: Block) -> list[CitedPage]:
     pages = []
     for page in found:
         if isinstance(page, dict) and isinstance(page.get("url"), str):
-            document = page.get("content")
-            title = page.get("title") or (document.get("title") if isinstance(document, dict) else "")
+            title = page.get("title") or json_object(page.get("content")).get("title")
             pages.append(CitedPage(page["url"], title if isinstance(title, str) else ""))
     return pages
 
@@ -140,17 +144,15 @@ def texts_of(block: Block) -> Iterator[str]:
 
 def page_text(block: Block) -> str:
     """The text of a page that was fetched; "" where there is none."""
-    content = block.get("content")
-    document = content.get("content") if isinstance(content, dict) else None
-    source = document.get("source") if isinstance(document, dict) else None
-    data = source.get("data") if isinstance(source, dict) and source.get("type") == "text" else ""
+    document = json_object(json_object(block.get("content")).get("content"))
+    source = json_object(document.get("source"))
+    data = source.get("data") if source.get("type") == "text" else ""
     return data if isinstance(data, str) else ""
 
 
 def query_of(block: Block) -> str:
     """What a call asks for."""
-    given = block.get("input")
-    given = given if isinstance(given, dict) else {}
+    given = json_object(block.get("input"))
     return next((value for key in ("query", "url") if isinstance(value := given.get(key), str)), "")
 
 
@@ -174,16 +176,12 @@ def searches_in(blocks: Iterable[Block]) -> Iterator[str]:
 
 def as_text(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Messages for a server that knows nothing of these tools: what they said, in words."""
-    return [
-        {**message, "content": [_worded(block) for block in message["content"]]}
-        if message["role"] == "assistant" and _told_otherwise(message["content"])
-        else message
-        for message in messages
-    ]
-
-
-def _told_otherwise(content: Any) -> bool:
-    return isinstance(content, list) and (has_any(content) or any("citations" in block for block in content))
+    made = []
+    for message in messages:
+        said = message["content"] if message["role"] == "assistant" and isinstance(message["content"], list) else []
+        told = has_any(said) or any("citations" in block for block in said)
+        made.append({**message, "content": [_worded(block) for block in said]} if told else message)
+    return made
 
 
 def _worded(block: Block) -> Block:

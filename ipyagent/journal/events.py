@@ -40,9 +40,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The part of `cache_write` that was written for one hour."""
     output: int = 0
     searches: int = 0
-    """Web searches that the server made within the reply, priced each."""
     fetches: int = 0
-    """Web pages that it fetched, which cost their tokens alone."""
+    """Web searches that the server made within the reply, priced each, and web pages, which cost their tokens alone."""
 
     @property
     def prompt(self) -> int:
@@ -84,9 +83,8 @@ class SystemPromptFrozen(_Event, frozen=True, tag="PromptRendered"):
     system: tuple[Block, ...]
     tools: tuple[Block, ...]
     tokens: int = 0
-    """Estimated tokens of both."""
     tool_tokens: int = 0
-    """Estimated tokens of the tools alone."""
+    """Estimated tokens of both, and of the tools alone."""
     why: str = ""
     """Why another head took the place of the one before ("" for the first, and for a tool of the user's)."""
     compaction: int = 0
@@ -588,12 +586,15 @@ class TurnEnded(_Event, frozen=True, tag=True):
     variables: dict[str, str] = {}
 
 
+OutOfPrompt: TypeAlias = (
+    SessionStarted | KernelStarted | PermissionAsked | PermissionAnswered | FileChanged | FilesRestored | Retrying
+    | NotesWritten | ForkEnded | LayerDecision | LayerFailed | CacheBroken | MemoryDismissed | MemorySaved
+    | MemoryExtracted | PlanWritten | ChildStarted | ChildProgress | ChildEnded | MessageSent
+)  # fmt: skip
+"""What the model sees nothing of."""
 Event: TypeAlias = (
-    SessionStarted | KernelStarted | SystemPromptFrozen | ModelChosen | UserMessage | SystemReminder | Streamed
-    | AssistantMessage | UsageReported | ToolCalled | ToolReturned | PermissionAsked | PermissionAnswered | FileChanged
-    | FilesRestored | Retrying | ThinkingDropped | BlockDropped | ResultStored | ResultsCleared | Compacted
-    | TurnsRemoved | TurnCollapsed | DecisionUndone | NotesWritten | ServerEdited | ForkEnded | LayerDecision
-    | LayerFailed | CacheBroken | MemorySurfaced | MemoryDismissed | MemorySaved | MemoryExtracted | PlanWritten
-    | SkillLoaded | SkillsListed | ChildStarted | ChildProgress | ChildEnded | MessageReceived | MessageSent | PartEvent
-    | TurnEnded
+    OutOfPrompt | SystemPromptFrozen | ModelChosen | UserMessage | SystemReminder | Streamed | AssistantMessage
+    | UsageReported | ToolCalled | ToolReturned | ThinkingDropped | BlockDropped | ResultStored | ResultsCleared
+    | Compacted | TurnsRemoved | TurnCollapsed | DecisionUndone | ServerEdited | MemorySurfaced | SkillLoaded
+    | SkillsListed | MessageReceived | PartEvent | TurnEnded
 )  # fmt: skip

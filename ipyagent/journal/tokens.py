@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ipyagent.journal.blocks import CALL, THINKING, is_result
+from ipyagent.journal.blocks import CALL, PICTURES, THINKING, is_result, json_object
 from ipyagent.journal.events import Block, Usage, UsageReported
 
 _WORDS = re.compile(r"[A-Za-z]+")
@@ -167,7 +167,7 @@ def _webp_size(head: bytes) -> tuple[int, int] | None:
 
 
 def _estimate_image(source: Any) -> int:
-    data = source.get("data") if isinstance(source, Mapping) else None
+    data = json_object(source).get("data")
     if not isinstance(data, str):
         return UNKNOWN_IMAGE
     try:
@@ -206,11 +206,9 @@ def _estimate_web(content: Any) -> int:
     tokens = 0
     for page in content if isinstance(content, list) else [content]:
         if isinstance(page, Mapping):
-            document = page.get("content")
-            source = document.get("source") if isinstance(document, Mapping) else None
-            data = str(source.get("data") or "") if isinstance(source, Mapping) else ""
-            is_text = isinstance(source, Mapping) and source.get("type") == "text"
-            tokens += estimate_text(data) if is_text else len(data) * 3 // 4 // PAGE_BYTES
+            source = json_object(json_object(page.get("content")).get("source"))
+            data = str(source.get("data") or "")
+            tokens += estimate_text(data) if source.get("type") == "text" else len(data) * 3 // 4 // PAGE_BYTES
             tokens += len(str(page.get("encrypted_content") or "")) // SEALED
             told = (page.get(key) for key in ("title", "url", "page_age", "error_code"))
             tokens += 2 * BLOCK_OVERHEAD + estimate_text(" ".join(str(each) for each in told if each))
@@ -228,9 +226,9 @@ def unread_by_some(blocks: Iterable[Block]) -> int:
     tokens = 0
     for block in blocks:
         kind = block.get("type")
-        if kind in ("thinking", "redacted_thinking"):
+        if kind in THINKING:
             tokens += BLOCK_OVERHEAD + len(str(block.get("thinking") or block.get("data") or ""))
-        elif kind in ("image", "document"):
+        elif kind in PICTURES:
             tokens += BLOCK_OVERHEAD + UNKNOWN_IMAGE
     return tokens
 

@@ -29,7 +29,6 @@ from ipyagent.journal.events import (
     TurnEnded,
 )
 from ipyagent.journal.journal import Journal, Problem, Start, clean
-from ipyagent.journal.message_log import CUT_MARK
 from ipyagent.journal.open_calls import CUT_OFF, NOT_RUN
 from ipyagent.journal.protocols import (
     Model,
@@ -43,7 +42,7 @@ from ipyagent.journal.protocols import (
     Workspace,
 )
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
-from ipyagent.journal.view import ContextView
+from ipyagent.journal.view import CUT_MARK, ContextView
 from ipyagent.kernel.interrupts import held_sigint
 from ipyagent.loop.background import Background
 from ipyagent.loop.cache_monitor import CacheWatch

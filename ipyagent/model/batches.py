@@ -17,7 +17,7 @@ from ipyagent.errors import ModelError, UnknownModel
 from ipyagent.journal.protocols import ModelInfo, ModelReply, Request
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.prices import cost_of
-from ipyagent.model.wire import StreamParser, body_of
+from ipyagent.model.wire import StreamParser, body_of, events_of
 
 MOST_REQUESTS = 10_000
 MOST_BYTES = 100_000_000
@@ -145,13 +145,7 @@ def _answer(line: dict[str, Any]) -> BatchAnswer:
 def _whole(message: dict[str, Any]) -> ModelReply:
     """A message that came in one piece, read as if it had been streamed."""
     reading = StreamParser()
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": message}]
-    for index, block in enumerate(message.get("content") or ()):
-        events += [{"type": "content_block_start", "index": index, "content_block": block}]
-        events += [{"type": "content_block_stop", "index": index}]
-    delta = {"stop_reason": message.get("stop_reason"), "stop_details": message.get("stop_details")}
-    events += [{"type": "message_delta", "delta": delta, "usage": message.get("usage")}, {"type": "message_stop"}]
-    for event in events:
+    for event in events_of({**message, "content": message.get("content") or []}):
         for _ in reading.take(event):
             pass
     return reading.reply()

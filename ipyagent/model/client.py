@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from functools import cache
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, PromptTooLong, SettingError, Unreachable
-from ipyagent.journal.protocols import ModelEvent, ModelInfo, ModelReply, Request, RetryWait
+from ipyagent.journal.protocols import ModelEvent, ModelInfo, Request, RetryWait
 from ipyagent.model.api_errors import (
     ApiErrorInfo,
     asked_wait,
@@ -94,7 +95,7 @@ class AnthropicModel:
         self._models_api = ModelsApi(lambda: self.client, self.capabilities)
         self._guessed: set[str] = set()
         """Models whose figures the server did not tell yet: asked again after a reply and with the next turn."""
-        self._asked_behind: dict[str, int] = {}
+        self._asked_behind: Counter[str] = Counter()
 
     def __repr__(self) -> str:
         return f"<AnthropicModel {self.endpoint!r}>"
@@ -203,12 +204,6 @@ class AnthropicModel:
         )
         self._infos[model] = msgspec.structs.replace(found, server=self._address)
 
-    def _ask_behind(self, model: str) -> None:
-        """Ask again, now that the model is loaded, and wait for nothing."""
-        self._asked_behind[model] = self._asked_behind.get(model, 0) + 1
-        if self._asked_behind[model] <= MOST_ASKED:
-            self._ask_about(model)
-
     def known(self, model: str) -> ModelInfo | None:
         """What is known of a model by now, without a word with the server; None before `info`, and once another
         address stands in the environment."""
@@ -263,13 +258,16 @@ class AnthropicModel:
         stream, without = await self._open(request)
         for told in without:
             yield RetryWait(told, 0.0, 1)
-        broken = "" if _may_answer(stream) else f"{self.shown} does not answer as a Messages API server"
+        kind = str(stream.response.headers.get("content-type", ""))
+        # a proxy's or a login page claims to be no event stream
+        streams = not kind.startswith(("text/html", "application/json", "text/plain"))
+        answers = streams or kind.startswith("application/json")
+        broken = "" if answers else f"{self.shown} does not answer as a Messages API server"
         async with stream, aclosing(self._raw(stream)) as raws:
             try:
                 async for raw in raws:
                     if "error" in raw and raw.get("type", "error") == "error":
-                        whole = not _is_stream(stream)
-                        broken = self._broken_off(raw["error"], reading, request.model, whole=whole)
+                        broken = self._broken_off(raw["error"], reading, request.model, whole=not streams)
                         break
                     for event in reading.take(raw):
                         yield event
@@ -287,23 +285,17 @@ class AnthropicModel:
         reading.judge_end((self._infos.get(request.model) or await self.info(request.model)).window)
         reply = reading.reply(broken=broken, seconds=time.monotonic() - began)
         if broken and all(block["type"] in ("thinking", "redacted_thinking") for block in reply.said.blocks):
-            hint = "run the cell again" if _may_answer(stream) else "check ANTHROPIC_BASE_URL"
+            hint = "run the cell again" if answers else "check ANTHROPIC_BASE_URL"
             if broken == ENDED:  # Ollama tells nobody else
                 hint += "; if it happens again, the server's own log says why"
             text = f"{broken}, and no part of the reply had arrived: {hint}"
             raise _TryAgain(Unreachable(text, kind="stream"), broken)
         if request.model in self._guessed and request.model not in self._asking:
-            self._ask_behind(request.model)
-        yield ModelReply(
-            said=reply.said,
-            usage=reply.usage,
-            broken=broken,
-            details=reply.details,
-            invalid=reply.invalid,
-            parts=reply.parts,
-            applied=reply.applied,
-            miss=reply.miss,
-        )
+            # now that the model is loaded it may be told; nothing waits for it
+            self._asked_behind[request.model] += 1
+            if self._asked_behind[request.model] <= MOST_ASKED:
+                self._ask_about(request.model)
+        yield reply
 
     async def _raw(self, stream: Any) -> AsyncGenerator[dict[str, Any]]:
         """The events of a stream as JSON objects; also where the server writes no `event:` lines, or answers with the
@@ -312,7 +304,7 @@ class AnthropicModel:
             async for known in stream:
                 yield known.to_dict(mode="python", warnings=False)
             return
-        if _is_json(stream):
+        if str(stream.response.headers.get("content-type", "")).startswith("application/json"):
             for event in events_of(json.loads(await stream.response.aread())):
                 yield event
             return
@@ -525,23 +517,6 @@ def _words(problem: Any) -> str:
     """The server's own words in an error of the SDK; "" when its answer has no body."""
     said = words_of(problem.body) or str(getattr(problem, "api_message", "") or "")
     return said or (str(problem.message) if problem.response.content.strip() else "")
-
-
-def _is_stream(stream: Any) -> bool:
-    """Whether the answer claims to be an event stream; a proxy's or a login page does not."""
-    return not _kind(stream).startswith(("text/html", "application/json", "text/plain"))
-
-
-def _is_json(stream: Any) -> bool:
-    return _kind(stream).startswith("application/json")
-
-
-def _may_answer(stream: Any) -> bool:
-    return _is_stream(stream) or _is_json(stream)
-
-
-def _kind(stream: Any) -> str:
-    return str(stream.response.headers.get("content-type", ""))
 
 
 def _cause(problem: BaseException) -> str:

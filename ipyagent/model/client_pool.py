@@ -9,7 +9,7 @@ import urllib.request
 import weakref
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,23 +19,11 @@ from ipyagent.model.capabilities import Capabilities, split_suffix
 from ipyagent.model.client import AnthropicModel, has_credentials
 from ipyagent.model.endpoint import HINT, Endpoint
 
+if TYPE_CHECKING:
+    from ipyagent.practice.server import PracticeServer
+
 PRACTICE = "practice"
 LOCAL = "local:"
-
-
-class OwnServer(Protocol):
-    """A server that runs in this process."""
-
-    @property
-    def url(self) -> str: ...
-
-    @property
-    def window(self) -> int: ...
-
-    @property
-    def api_key(self) -> str | None: ...
-
-    def stop(self) -> None: ...
 
 
 class Connections:
@@ -44,7 +32,7 @@ class Connections:
 
     def __init__(self) -> None:
         self._models: dict[Endpoint, AnthropicModel] = {}
-        self._servers: dict[str, OwnServer] = {}
+        self._servers: dict[str, PracticeServer | LocalServer] = {}
         self._asked: dict[str, int] = {}
         """The window that each server was started with."""
         self._capabilities = Capabilities()
@@ -86,11 +74,11 @@ class Connections:
                 return [] if bare in names or f"{bare}:latest" in names else names
         return []
 
-    def server(self, name: str) -> OwnServer | None:
+    def server(self, name: str) -> PracticeServer | LocalServer | None:
         """Our own server of that name, when it runs."""
         return self._servers.get(name)
 
-    def _serve(self, name: str, window: int) -> OwnServer:
+    def _serve(self, name: str, window: int) -> PracticeServer | LocalServer:
         """The server of that name; started anew when the setting of its window has changed."""
         if name in self._servers and self._asked[name] != window:
             self._servers.pop(name).stop()
@@ -107,7 +95,7 @@ class Connections:
                 steps.push_async_callback(self._models.popitem()[1].close)
 
 
-def _start(name: str, window: int) -> OwnServer:
+def _start(name: str, window: int) -> PracticeServer | LocalServer:
     if name == PRACTICE:
         from ipyagent.practice.model import answer, extract
         from ipyagent.practice.server import PracticeServer

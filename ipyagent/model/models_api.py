@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from ipyagent.journal.blocks import json_object
 from ipyagent.journal.protocols import ModelInfo
 from ipyagent.model.capabilities import COMPACT_EDIT, DEFAULT_WINDOW, LEAST_WINDOW, MODELS_API, VERSIONS, Capabilities
 from ipyagent.model.prices import told_prices
@@ -128,7 +129,7 @@ class ModelsApi:
             raise _Silent from problem
         except (ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return json_object(found)
 
     # ------------------------------------------------------------------ products
 
@@ -141,8 +142,7 @@ class ModelsApi:
         known = found or ModelInfo(model=model, window=0, max_output=0)
         served, trained = _ollama(model, shown, at_work)
         loaded, most = _lm_studio(model, studio)
-        given = props.get("default_generation_settings")
-        slot = _positive(given.get("n_ctx")) if isinstance(given, dict) else 0
+        slot = _positive(json_object(props.get("default_generation_settings")).get("n_ctx"))
         proxied = _litellm(model, litellm, self._address)
         for window, source in (
             (served, "Ollama"), (slot, "llama.cpp"), (loaded, "LM Studio"), (proxied.window, "LiteLLM"),
@@ -183,9 +183,8 @@ def _ollama(model: str, shown: dict[str, Any], at_work: dict[str, Any]) -> tuple
             return window, 0
     parameters = shown.get("parameters")
     own = _NUM_CTX.search(parameters[:100_000]) if isinstance(parameters, str) else None
-    facts = shown.get("model_info")
-    facts = facts if isinstance(facts, dict) else {}
-    trained = next((_positive(each) for name, each in facts.items() if str(name).endswith(".context_length")), 0)
+    facts = json_object(shown.get("model_info")).items()
+    trained = next((_positive(each) for name, each in facts if str(name).endswith(".context_length")), 0)
     return int(own.group(1)) if own else 0, trained
 
 
@@ -202,8 +201,8 @@ def _litellm(model: str, told: dict[str, Any], server: str) -> ModelInfo:
     once for each place that serves it: the smallest counts."""
     windows, outputs = [], []
     for row in _rows(told):
-        facts = row.get("model_info")
-        if row.get("model_name") != model or not isinstance(facts, dict):
+        facts = json_object(row.get("model_info"))
+        if row.get("model_name") != model or not facts:
             continue
         windows.append(_positive(facts.get("max_input_tokens")))
         outputs.append(_positive(facts.get("max_output_tokens")))
@@ -219,35 +218,24 @@ def _litellm(model: str, told: dict[str, Any], server: str) -> ModelInfo:
 def info_told(model: str, told: dict[str, Any], server: str) -> ModelInfo:
     """The model's window and abilities from what the server at an address says of it, and its price is noted; what it
     does not say is 0 or off."""
-    able = told.get("capabilities")
-    able = able if isinstance(able, dict) else {}
+    able = json_object(told.get("capabilities"))
 
     def can(name: str) -> bool:
         value = able.get(name)
         return bool(value.get("supported")) if isinstance(value, dict) else bool(value)
 
-    def of(name: str) -> dict[str, Any]:
-        value = told.get(name)
-        return value if isinstance(value, dict) else {}
+    def has(ability: str, name: str) -> bool:
+        return bool(json_object(json_object(able.get(ability)).get(name)).get("supported"))
 
-    managed = able.get("context_management")
-    clearing = managed.get(CLEARING) if isinstance(managed, dict) else None
-    edits = can("context_management") and isinstance(clearing, dict) and bool(clearing.get("supported"))
-    told_edit = managed.get(COMPACT_EDIT) if isinstance(managed, dict) else None
-    compacts = bool(told_edit.get("supported")) if isinstance(told_edit, dict) else False
-    runs = able.get("server_tools")
-    search = runs.get("web_search") if isinstance(runs, dict) else None
-    # the Models API tells of searching alone; what can search can fetch
-    searches = bool(search.get("supported")) if isinstance(search, dict) else False
-    provider = of("top_provider")
+    provider = json_object(told.get("top_provider"))
     # Anthropic's name for it, vLLM's and SGLang's, llama.cpp's, OpenRouter's
     sizes = (
-        told.get("max_input_tokens"), told.get("max_model_len"), of("meta").get("n_ctx"),
+        told.get("max_input_tokens"), told.get("max_model_len"), json_object(told.get("meta")).get("n_ctx"),
         provider.get("context_length"), told.get("context_length"),
     )  # fmt: skip
     window = next(filter(None, map(_positive, sizes)), 0)
     output = _positive(told.get("max_tokens")) or _positive(provider.get("max_completion_tokens"))
-    if pricing := of("pricing"):
+    if pricing := json_object(told.get("pricing")):
         names = ("prompt", "completion", "input_cache_read", "input_cache_write")
         told_prices.hear(server, model, [_dollars(pricing.get(name)) for name in names], "OpenRouter")
     return ModelInfo(
@@ -257,9 +245,10 @@ def info_told(model: str, told: dict[str, Any], server: str) -> ModelInfo:
         thinking=can("thinking"),
         effort=can("effort"),
         images=can("image_input") if able else True,
-        edits=edits,
-        compaction=compacts,
-        server_tools=tuple(VERSIONS) if searches else (),
+        edits=can("context_management") and has("context_management", CLEARING),
+        compaction=has("context_management", COMPACT_EDIT),
+        # the Models API tells of searching alone; what can search can fetch
+        server_tools=tuple(VERSIONS) if has("server_tools", "web_search") else (),
         source=MODELS_API if able or window else "",
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.journal.blocks import CALL, THINKING, as_text, is_result, known_block
+from ipyagent.journal.blocks import CALL, THINKING, as_text, is_result, json_object, known_block
 from ipyagent.journal.events import AssistantMessage, Block, Usage
 from ipyagent.journal.protocols import (
     ModelEvent,
@@ -78,7 +78,6 @@ class StreamParser:
     """Takes raw events (`take`) and ends in a `ModelReply` (`reply`)."""
 
     def __init__(self) -> None:
-        self.began = False
         self.finished = False
         self.stop_reason = ""
         self.message_id = ""
@@ -106,22 +105,19 @@ class StreamParser:
         """The next raw event, as a JSON object; yields what a user may see of it."""
         kind = event.get("type")
         if kind == "message_start":
-            message = event.get("message")
-            self.began = True
-            message = message if isinstance(message, dict) else {}
+            message = json_object(event.get("message"))
             self.message_id, self.model = _text(message.get("id")), _text(message.get("model"))
             self._usage.update(_counts(message.get("usage")))
             self._first = dict(self._usage)
-            self.miss = _miss(message.get("diagnostics"))
+            missed = json_object(json_object(message.get("diagnostics")).get("cache_miss_reason"))
+            self.miss = str(missed.get("type") or "")
             yield ResponseStarted(self.usage() or Usage())
         elif kind == "content_block_start":
-            block = event.get("content_block")
-            key = self._begin(self._index_of(event, new=True), dict(block) if isinstance(block, dict) else {})
+            key = self._begin(self._index_of(event, new=True), dict(json_object(event.get("content_block"))))
             if self._blocks[key].get("type") in CALLS:
                 yield ToolDelta(self._blocks[key]["name"], 0, self._blocks[key]["type"] == CALL, begins=True)
         elif kind == "content_block_delta":
-            delta = event.get("delta")
-            yield from self._delta(self._index_of(event), delta if isinstance(delta, dict) else {})
+            yield from self._delta(self._index_of(event), json_object(event.get("delta")))
         elif kind == "content_block_stop":
             key = self._open.get(self._index_of(event), -1)
             block = self._blocks.get(key, {})
@@ -129,8 +125,7 @@ class StreamParser:
                 yield TextDelta(block["text"])  # all of it came with its start
             self._close(key)
         elif kind == "message_delta":
-            delta = event.get("delta")
-            delta = delta if isinstance(delta, dict) else {}
+            delta = json_object(event.get("delta"))
             reason = _text(delta.get("stop_reason"))
             self.stop_reason = REASONS.get(reason, reason) or self.stop_reason
             details = delta.get("stop_details")
@@ -140,7 +135,9 @@ class StreamParser:
             if isinstance(managed, dict):
                 self._applied = tuple(edit for edit in managed.get("applied_edits") or () if isinstance(edit, dict))
             self._usage.update(_counts(event.get("usage")))
-            self._note_iterations(event.get("usage"))
+            parts = json_object(event.get("usage")).get("iterations")
+            if isinstance(parts, list):  # the server has compacted within the request
+                self._iterations = [part for part in parts if isinstance(part, dict)]
             self.finished = self.finished or bool(self.stop_reason)  # nothing of the reply follows
         elif kind == "message_stop":
             self.finished = True
@@ -263,17 +260,11 @@ class StreamParser:
         self._blocks[index]["input"] = {"invalid_json": text[:4000]}
         self._invalid[index] = problem
 
-    def _note_iterations(self, usage: Any) -> None:
-        """Keep the parts of the bill where the server has compacted within the request."""
-        parts = usage.get("iterations") if isinstance(usage, dict) else None
-        if isinstance(parts, list):
-            self._iterations = [part for part in parts if isinstance(part, dict)]
-
     def parts(self) -> tuple[Usage, ...]:
         """The parts of the bill; none when there is one only, `usage`."""
         if not any(part.get("type") == "compaction" for part in self._iterations):
             return ()
-        return tuple(_usage(_counts(part)) for part in self._iterations)
+        return tuple(map(usage_told, self._iterations))
 
     @property
     def has_content(self) -> bool:
@@ -288,7 +279,7 @@ class StreamParser:
 
     def usage(self) -> Usage | None:
         """What the server counted so far; None when it said nothing."""
-        return _usage(self._usage) if self._usage else None
+        return usage_told(self._usage) if self._usage else None
 
     def reply(self, *, broken: str = "", seconds: float = 0.0) -> ModelReply:
         """The reply as far as it came; `broken` says why the stream ended early ("" when not)."""
@@ -327,7 +318,7 @@ class StreamParser:
         usage, parts = self.usage(), self.parts()
         if usage is not None and any(map(is_result, kept.values())) and not parts and self._first:
             # behind each result the prompt was read again, and all of it is in the sum
-            first = _usage({**self._first, "output_tokens": 0})
+            first = usage_told({**self._first, "output_tokens": 0})
             if 0 < first.prompt <= usage.prompt:
                 parts = (usage,)
                 usage = msgspec.structs.replace(
@@ -351,10 +342,9 @@ def events_of(body: Any) -> Iterator[dict[str, Any]]:
     if isinstance(body, dict) and (error := body.get("error") or ("content" not in body and body.get("message"))):
         yield {"type": "error", "error": error}
         return
-    blocks = body.get("content") if isinstance(body, dict) else None
+    blocks = json_object(body).get("content")
     if not isinstance(blocks, list):
         raise ValueError("no message")
-    usage = body.get("usage")
     yield {"type": "message_start", "message": body}
     for index, block in enumerate(each for each in blocks if isinstance(each, dict)):
         text = block.get("text") if block.get("type") == "text" else None
@@ -362,7 +352,8 @@ def events_of(body: Any) -> Iterator[dict[str, Any]]:
         if text:
             yield {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": text}}
         yield {"type": "content_block_stop", "index": index}
-    yield {"type": "message_delta", "delta": {"stop_reason": body.get("stop_reason")}, "usage": usage}
+    delta = {"stop_reason": body.get("stop_reason"), "stop_details": body.get("stop_details")}
+    yield {"type": "message_delta", "delta": delta, "usage": body.get("usage")}
     yield {"type": "message_stop"}
 
 
@@ -412,13 +403,9 @@ def _depth(value: Any) -> int:
     return depth
 
 
-def _miss(diagnostics: Any) -> str:
-    """The kind of a cache miss that the server names; "" when there was none or it does not say."""
-    reason = diagnostics.get("cache_miss_reason") if isinstance(diagnostics, dict) else None
-    return str(reason.get("type") or "") if isinstance(reason, dict) else ""
-
-
-def _usage(count: dict[str, int]) -> Usage:
+def usage_told(usage: Any) -> Usage:
+    """A server's `usage` object; what is no count is 0."""
+    count = _counts(usage)
     return Usage(
         input=count.get("input_tokens", 0),
         cache_read=count.get("cache_read_input_tokens", 0),
@@ -432,11 +419,9 @@ def _usage(count: dict[str, int]) -> Usage:
 
 def _counts(usage: Any) -> dict[str, int]:
     """The integer counts of a usage object, hour-long writes and searches lifted up; nulls left out."""
-    if not isinstance(usage, dict):
-        return {}
-    flat = dict(usage)
-    for inner in (usage.get("cache_creation"), usage.get("server_tool_use")):
-        flat.update(inner if isinstance(inner, dict) else {})
+    flat = dict(json_object(usage))
+    for inner in (flat.get("cache_creation"), flat.get("server_tool_use")):
+        flat.update(json_object(inner))
     return {key: value for key, value in flat.items() if type(value) is int and 0 <= value <= MOST_TOKENS}
 
 

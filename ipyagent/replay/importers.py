@@ -43,11 +43,6 @@ _LINKS = ("uuid", "parentUuid", "logicalParentUuid")
 _FLAGS = ("isCompactSummary", "isApiErrorMessage")
 
 
-def is_claude_code(first: dict[str, Any]) -> bool:
-    """Whether a file whose first line is `first` is one of these."""
-    return bool({"sessionId", "parentUuid", "leafUuid", "messageId"} & first.keys())
-
-
 def read_claude_code(lines: Iterable[tuple[int, dict[str, Any]]]) -> Recording:
     """The recording of numbered lines."""
     collected = Collector("Claude Code")
@@ -117,8 +112,12 @@ def _branch(lines: list[dict[str, Any]]) -> set[str]:
         way.update(line["uuid"] for line in main[:first])
     together = {message[one] for one in way if message[one]}
     way.update(line["uuid"] for line in main if message[line["uuid"]] in together)
-    results = {line["uuid"] for line in main if parents[line["uuid"]] in way and _is_result(line)}
-    return way | results
+    for line in [line for line in main if parents[line["uuid"]] in way]:
+        told = line.get("message")
+        blocks = _blocks(told.get("content")) if isinstance(told, dict) else []
+        if any(isinstance(block, dict) and block.get("type") == "tool_result" for block in blocks):
+            way.add(line["uuid"])
+    return way
 
 
 def _message_id(line: dict[str, Any]) -> str:
@@ -126,24 +125,11 @@ def _message_id(line: dict[str, Any]) -> str:
     return str(message.get("id", "")) if line.get("type") == "assistant" and isinstance(message, dict) else ""
 
 
-def _is_result(line: dict[str, Any]) -> bool:
-    message = line.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    return isinstance(content, list) and any(
-        isinstance(block, dict) and block.get("type") == "tool_result" for block in content
-    )
-
-
 # ---- Sessions of the pi coding agent: one JSON object a line; the one file that knows this format. Lines of type
 # `message` hold `message` with role user, assistant or toolResult; their blocks are `text`, `thinking`, `toolCall`
 # (id, name, arguments) and `image` (data, mimeType). Other types (`session`, `model_change`,
 # `thinking_level_change`, …) say nothing to the model, except `compaction` with a `summary`, after which the
 # session went on from the summary: what was said before stays in a replay, whose own layers decide.
-
-def is_pi(first: dict[str, Any]) -> bool:
-    """Whether a file whose first line is `first` is one of these."""
-    return first.get("type") == "session" and "cwd" in first
-
 
 def read_pi(lines: Iterable[tuple[int, dict[str, Any]]]) -> Recording:
     """The recording of numbered lines."""
@@ -155,7 +141,7 @@ def read_pi(lines: Iterable[tuple[int, dict[str, Any]]]) -> Recording:
         if line.get("type") != "message" or not isinstance(message, dict):
             continue
         collected.at(line.get("timestamp"))
-        blocks = [made for block in _content(message) if (made := _block(block)) is not None]
+        blocks = [made for block in _blocks(message.get("content")) if (made := _block(block)) is not None]
         match message.get("role"):
             case "user":
                 collected.user(blocks)
@@ -179,13 +165,6 @@ def _usage(told: Any) -> Usage:
     names = {"input": "input", "cache_read": "cacheRead", "cache_write": "cacheWrite", "output": "output"}
     counts = {ours: told.get(theirs) for ours, theirs in names.items()}
     return Usage(**{name: count for name, count in counts.items() if type(count) is int and count > 0})
-
-
-def _content(message: dict[str, Any]) -> list[Any]:
-    content = message.get("content")
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return content if isinstance(content, list) else []
 
 
 def _block(block: Any) -> Block | None:
@@ -264,9 +243,9 @@ def read_recording(path: Path) -> Recording:
             damaged: list[Problem] = []
             made = read_own(read_events(path, damaged))
             problems = [str(problem) for problem in damaged]
-        elif is_pi(first):
+        elif first.get("type") == "session" and "cwd" in first:
             made = read_pi(_lines(path, problems))
-        elif is_claude_code(first):
+        elif {"sessionId", "parentUuid", "leafUuid", "messageId"} & first.keys():
             made = read_claude_code(_lines(path, problems))
         else:
             known = "an ipyagent transcript, a pi session or a Claude Code session"

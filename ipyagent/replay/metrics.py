@@ -17,6 +17,7 @@ from ipyagent.errors import UsageError
 from ipyagent.journal.events import Block, Usage
 from ipyagent.journal.journal import TRANSCRIPT
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
+from ipyagent.model.wire import usage_told
 from ipyagent.replay.recording import RecordedTurn, Recording, Result, Round
 
 Place: TypeAlias = Literal["user", "answer", "result"]
@@ -296,7 +297,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def usage(self) -> Usage:
-        return added(turn.usage for turn in self.turns)
+        return sum((turn.usage for turn in self.turns), start=Usage())
 
     @property
     def read_share(self) -> float:
@@ -414,34 +415,12 @@ def _counted(counts: dict[str, int], without: tuple[str, ...] = ()) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()) if count and name not in without)
 
 
-def added(usages: Iterable[Usage]) -> Usage:
-    """The sum of usages."""
-    sums = [0, 0, 0, 0, 0]
-    for one in usages:
-        for at, value in enumerate((one.input, one.cache_read, one.cache_write, one.cache_write_1h, one.output)):
-            sums[at] += value
-    return Usage(input=sums[0], cache_read=sums[1], cache_write=sums[2], cache_write_1h=sums[3], output=sums[4])
-
-
 def usage_of(reported: dict[str, Any]) -> Usage:
-    """A server's `usage`; the sum over its `iterations` where it lists them (a reply that compacted). What is no count
-    is 0."""
-    if isinstance(iterations := reported.get("iterations"), list) and iterations:
-        return added(usage_of({**one, "iterations": None}) for one in iterations)
-    hourly = reported.get("cache_creation")
-    told = {**reported, **(hourly if isinstance(hourly, dict) else {})}
-
-    def count(name: str) -> int:
-        value = told.get(name)
-        return value if type(value) is int and value > 0 else 0
-
-    return Usage(
-        input=count("input_tokens"),
-        cache_read=count("cache_read_input_tokens"),
-        cache_write=count("cache_creation_input_tokens"),
-        cache_write_1h=count("ephemeral_1h_input_tokens"),
-        output=count("output_tokens"),
-    )
+    """A server's `usage` without its searches; the sum over its `iterations` where it lists them (a reply that
+    compacted). What is no count is 0."""
+    parts = reported.get("iterations")
+    whole = sum(map(usage_told, parts if isinstance(parts, list) and parts else [reported]), start=Usage())
+    return msgspec.structs.replace(whole, searches=0, fetches=0)
 
 
 def dollars_of(usage: Usage) -> float:

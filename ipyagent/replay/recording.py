@@ -6,6 +6,7 @@ signs it); adjacent replies are one round, user words that got no reply belong t
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -24,6 +25,7 @@ from ipyagent.sandbox import Level
 LEAST_HELD = 4_096
 """Tokens below which some models cache no prompt (the API's documentation, November 2026)."""
 NO_RESULT = "(the recording has no result of this call)"
+_BAD_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -207,7 +209,7 @@ class Collector:
                 return {
                     "type": "tool_use",
                     "id": str(block.get("id", "")),
-                    "name": wire_name(str(block.get("name", "") or "tool")),
+                    "name": _BAD_NAME.sub("_", str(block.get("name", "") or "tool"))[:64],
                     "input": given if isinstance(given, dict) else {},
                 }
         return None
@@ -242,11 +244,6 @@ class _Made:
         """The round; thinking goes first in a reply that was put together of several."""
         said = sorted(self.said, key=lambda block: block["type"] != "thinking")
         return Round(tuple(said), self.results, self._at, self.usage, self.cold)
-
-
-def wire_name(name: str) -> str:
-    """A tool's name as the API takes it."""
-    return "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)[:64]
 
 
 def text_blocks(content: Any) -> list[Block]:
@@ -342,9 +339,20 @@ class ReplayWorkspace:
     read_stamps: dict[Path, str] = field(default_factory=dict)
     call: str = ""
     page: None = None
+    children: None = None
+    messages: None = None
+    sessions: None = None
+    skills: None = None
+    marks: None = None
+    memory: None = None
+    notebook: Path | None = None
     ran: Callable[[], None] = lambda: None
     """Told that a call gave its result."""
     beside: dict[Any, Any] = field(default_factory=dict)
+    namespace: dict[str, Any] = field(default_factory=dict)
+    hidden: Mapping[str, Any] = field(default_factory=dict)
+    cell_ids: dict[Path, Any] = field(default_factory=dict)
+    level: Level = "read"
 
     @property
     def folder(self) -> Path:
@@ -353,46 +361,6 @@ class ReplayWorkspace:
     @property
     def allowed(self) -> tuple[Path, ...]:
         return (self.root,)
-
-    @property
-    def namespace(self) -> dict[str, Any]:
-        return {}
-
-    @property
-    def hidden(self) -> Mapping[str, Any]:
-        return {}
-
-    @property
-    def children(self) -> object:
-        return None
-
-    @property
-    def messages(self) -> object:
-        return None
-
-    @property
-    def sessions(self) -> object:
-        return None
-
-    @property
-    def skills(self) -> object:
-        return None
-
-    @property
-    def marks(self) -> object:
-        return None
-
-    @property
-    def memory(self) -> object:
-        return None
-
-    @property
-    def cell_ids(self) -> dict[Path, Any]:
-        return {}
-
-    @property
-    def notebook(self) -> Path | None:
-        return None
 
     def opened(self, path: Path) -> Literal["", "own", "page"]:
         return ""
@@ -414,8 +382,6 @@ class ReplayWorkspace:
 
     def limit(self, name: str) -> int:
         return self.limits(name)
-
-    level: Level = "read"
 
     def at(self, level: Level) -> Workspace:
         return replace(self, level=level)

@@ -51,7 +51,7 @@ from ipyagent.journal.events import (
     UsageReported,
     UserMessage,
 )
-from ipyagent.journal.protocols import Model, ModelEvent, ModelInfo, Request
+from ipyagent.journal.protocols import ModelEvent, Request
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.journal.view import ContextView
 from ipyagent.loop.context_engine import Engine, known_layers
@@ -59,6 +59,7 @@ from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
 from ipyagent.model.client import AnthropicModel
+from ipyagent.model.endpoint import Endpoint
 from ipyagent.model.wire import body_of
 from ipyagent.practice.model import answer
 from ipyagent.practice.replies import Reply, calls, text
@@ -71,7 +72,6 @@ from ipyagent.replay.metrics import (
     Metrics,
     TrackedFact,
     TurnCost,
-    added,
     dollars_of,
     fate,
     texts_of,
@@ -236,12 +236,12 @@ class _Clock:
         self._at = max(self._at, script.rounds[0].at if script.rounds else 0.0)
 
 
-class _Recorded:
-    """A `Model` that tells the script what each request is for; the user of the recording stops where
-    the recording has no further reply."""
+class _Recorded(AnthropicModel):
+    """Tells the script what each request is for; the user of the recording stops where the recording has no further
+    reply."""
 
-    def __init__(self, model: AnthropicModel, script: _Script, drop_cache: Callable[[], None]) -> None:
-        self._model = model
+    def __init__(self, endpoint: Endpoint, script: _Script, drop_cache: Callable[[], None]) -> None:
+        super().__init__(endpoint)
         self._script = script
         self._drop_cache = drop_cache
 
@@ -252,21 +252,9 @@ class _Recorded:
                 raise asyncio.CancelledError
             if self._script.rounds[0].cold:
                 self._drop_cache()
-        async with aclosing(self._model.stream(request)) as events:  # type: ignore[type-var] # an async generator
+        async with aclosing(super().stream(request)) as events:  # type: ignore[type-var] # an async generator
             async for event in events:
                 yield event
-
-    async def info(self, model: str) -> ModelInfo:
-        return await self._model.info(model)
-
-    def known(self, model: str) -> ModelInfo | None:
-        return self._model.known(model)
-
-    def cuts(self, model: str, window: int) -> None:
-        self._model.cuts(model, window)
-
-    async def close(self) -> None:
-        await self._model.close()
 
 
 class _Watcher(NullSurface):
@@ -348,9 +336,9 @@ class _Replay:
             settings.base_url = server.url
             started = SessionStarted(session="replay", version=__version__)
             session = Session.create(self.place, started, clock=self.clock)
-            model = AnthropicModel(endpoint_of(settings))
+            model = _Recorded(endpoint_of(settings), self.script, server.judge.cache.clear)
             try:
-                workspace = await self._connect(session, model, server.judge.cache.clear)
+                workspace = await self._connect(session, model)
                 turns = [
                     await self._turn(session, workspace, server, number, turn)
                     for number, turn in enumerate(self.recording.turns, 1)
@@ -384,9 +372,7 @@ class _Replay:
             seconds=round(time.monotonic() - began, 2),
         )
 
-    async def _connect(
-        self, session: Session, model: AnthropicModel, drop_cache: Callable[[], None]
-    ) -> ReplayWorkspace:
+    async def _connect(self, session: Session, model: _Recorded) -> ReplayWorkspace:
         """Wire the session as an agent does, with the recording's tools."""
         settings = self.settings
         workspace = ReplayWorkspace(
@@ -396,10 +382,9 @@ class _Replay:
         )
         tools = tools_of(self.recording, {name: builtin_tools()[name] for name in (EDITOR, WRITER)})
         info = await model.info(PRACTICE)
-        scripted: Model = _Recorded(model, self.script, drop_cache)
         session.surface, self.watcher.session = self.watcher, session
         session.connect(
-            scripted,
+            model,
             info,
             tools=tools,
             permissions=Permissions(self.place / "rules.json", self.place, mode="auto"),
@@ -429,8 +414,8 @@ class _Replay:
         usages = [usage_of(dict(exchange.usage)) for exchange in server.log[before:] if exchange.usage]
         return TurnCost(
             number=number,
-            requests=sum(_is_request(exchange.path) for exchange in server.log[before:]),
-            usage=added(usages),
+            requests=sum(each.path.partition("?")[0] == "/v1/messages" for each in server.log[before:]),
+            usage=sum(usages, start=Usage()),
             dollars=sum(dollars_of(usage) for usage in usages),
             window=session.view.count().tokens,
             status=ended.status,
@@ -479,10 +464,6 @@ def _clearings(events: Iterable[Event]) -> Iterator[ClearingMade]:
             case _:
                 pass
     yield from standing
-
-
-def _is_request(path: str) -> bool:
-    return path.partition("?")[0] == "/v1/messages"
 
 
 def chosen_layers(text: str) -> list[str] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 
 import anthropic
 import pytest
@@ -14,18 +13,6 @@ from ipyagent.practice.server import PracticeServer
 
 BOUND = "Invalid `signature` in `thinking` block. The block is bound to a different conversation"
 DROP = "thinking-binding-controls-2026-08-01"
-
-
-@pytest.fixture
-def server() -> Iterator[PracticeServer]:
-    with PracticeServer() as running:
-        yield running
-
-
-@pytest.fixture
-def sdk(server: PracticeServer) -> Iterator[anthropic.Anthropic]:
-    with client(server) as made:
-        yield made
 
 
 def spoken(server: PracticeServer, sdk: anthropic.Anthropic, *replies: Reply, model: str = "practice") -> Body:

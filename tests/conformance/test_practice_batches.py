@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -13,12 +12,6 @@ from practice_api import client, request, user
 
 from ipyagent.practice.replies import fault, text
 from ipyagent.practice.server import PracticeServer
-
-
-@pytest.fixture
-def server() -> Iterator[PracticeServer]:
-    with PracticeServer() as running:
-        yield running
 
 
 def ended(sdk: anthropic.Anthropic, name: str, within: float = 10) -> Any:

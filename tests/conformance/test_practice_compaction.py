@@ -24,12 +24,6 @@ def server() -> Iterator[PracticeServer]:
         yield running
 
 
-@pytest.fixture
-def sdk(server: PracticeServer) -> Iterator[anthropic.Anthropic]:
-    with client(server) as made:
-        yield made
-
-
 def compact(trigger: int = 2_000, **more: Any) -> Body:
     edit = {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": trigger}, **more}
     return {"context_management": {"edits": [edit]}}

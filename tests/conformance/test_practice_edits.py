@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -16,18 +15,6 @@ from ipyagent.practice.server.management import CLEARED
 EDITING = "context-management-2025-06-27"
 LONG = "value 123.456 in row 77; " * 60
 MARK = {"cache_control": {"type": "ephemeral"}}
-
-
-@pytest.fixture
-def server() -> Iterator[PracticeServer]:
-    with PracticeServer() as running:
-        yield running
-
-
-@pytest.fixture
-def sdk(server: PracticeServer) -> Iterator[anthropic.Anthropic]:
-    with client(server) as made:
-        yield made
 
 
 def clear_tools(**more: Any) -> Body:

@@ -38,12 +38,6 @@ def server(clock: Clock) -> Iterator[PracticeServer]:
         yield running
 
 
-@pytest.fixture
-def sdk(server: PracticeServer) -> Iterator[anthropic.Anthropic]:
-    with client(server) as made:
-        yield made
-
-
 def system(mark: Body | None = MARK, text: str = LONG) -> list[Body]:
     return [said(text, **({"cache_control": mark} if mark else {}))]
 

@@ -7,6 +7,7 @@ import ast
 import http.client
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +33,6 @@ from ipyagent.project import Project, user_folder
 
 if TYPE_CHECKING:
     from conftest import Office
-
-THEIRS = {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}
 
 
 class Gateway:
@@ -81,12 +80,34 @@ def created(server: PracticeServer) -> int:
     return len(server.batches.page(100))
 
 
+def shelf(project: Path) -> BatchFolder:
+    return BatchFolder(project / ".ipyagent" / "sessions" / "map", user_folder())
+
+
 def on_disk(project: Path) -> list[SubmittedBatch]:
-    return BatchFolder(project / ".ipyagent" / "sessions" / "map", user_folder()).all()
+    return shelf(project).all()
 
 
 def echo(body: dict[str, Any]) -> Reply:
     return text("about " + body["messages"][-1]["content"][0]["text"])
+
+
+def held(go: threading.Event) -> Callable[[dict[str, Any]], Reply]:
+    """`echo`, once it may go."""
+    return lambda body: (go.wait(30), echo(body))[1]
+
+
+def theirs(server: PracticeServer) -> Any:
+    """A batch of somebody else with the same key, of one question."""
+    params = {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": "x"}]}
+    return server.batches.create({"requests": [{"custom_id": "theirs", "params": params}]}, frozenset())
+
+
+@pytest.fixture
+def keyed(project: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The settings beside the address of a server."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    return {"model": MODEL, "max_retries": 0}
 
 
 def test_rows_are_in_order_at_half_the_price_with_a_transcript_each(office: Office, project: Path) -> None:
@@ -170,8 +191,7 @@ def test_what_was_cancelled_or_expired_at_the_server(office: Office) -> None:
     assert "cancelled" in rows[1]["error"]
 
 
-def test_what_expired_is_handed_in_anew(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+def test_what_expired_is_handed_in_anew(keyed: dict[str, Any]) -> None:
     now = [0.0]
 
     def brain(body: dict[str, Any]) -> Reply:
@@ -179,7 +199,7 @@ def test_what_expired_is_handed_in_anew(project: Path, monkeypatch: pytest.Monke
         return echo(body)
 
     with PracticeServer(brain, clock=lambda: now[0]) as server:
-        settings = {"base_url": server.url, "model": MODEL, "max_retries": 0}
+        settings = {**keyed, "base_url": server.url}
         rows = agent_map(["one", "two"], batch=True, settings=settings)
         assert [(row["status"], row["tries"]) for row in rows] == [("finished", 1), ("finished", 2)]
         rows = agent_map(["three", "four"], batch=True, retries=0, settings=settings)
@@ -268,9 +288,8 @@ def test_a_kill_at_any_place_loses_nothing_and_pays_for_nothing_twice(
         time.sleep(0.002)
     elsewhere.kill()
     if where == "sending":  # as if the kill had come before the answer was read
-        shelf = BatchFolder(project / ".ipyagent" / "sessions" / "map", user_folder())
-        for batch in shelf.all():
-            shelf.put(msgspec.structs.replace(batch, id=""))
+        for batch in on_disk(project):
+            shelf(project).put(msgspec.structs.replace(batch, id=""))
     go.set()
     rows = agent_map(prompts, batch=True, settings=office.settings)
     assert [row["text"] for row in rows] == [f"about {prompt}" for prompt in prompts]
@@ -281,12 +300,7 @@ def test_a_kill_at_any_place_loses_nothing_and_pays_for_nothing_twice(
 
 def test_two_calls_at_once_on_one_folder_hand_nothing_in_twice(office: Office) -> None:
     go = threading.Event()
-
-    def brain(body: dict[str, Any]) -> Reply:
-        go.wait(30)
-        return echo(body)
-
-    office.server.brain = brain
+    office.server.brain = held(go)
     prompts = ["one", "two", "three"]
     first, second = CallElsewhere(office, prompts), CallElsewhere(office, prompts)
     while not created(office.server):
@@ -299,13 +313,11 @@ def test_two_calls_at_once_on_one_folder_hand_nothing_in_twice(office: Office) -
 
 
 def test_a_batch_that_the_server_does_not_know_is_given_up_only_when_told_to(
-    project: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, keyed: dict[str, Any]
 ) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     with PracticeServer(echo) as server:
-        settings = {"base_url": server.url, "model": MODEL, "max_retries": 0}
+        settings = {**keyed, "base_url": server.url}
         agent_map(["zero"], batch=True, settings=settings)
-        shelf = BatchFolder(project / ".ipyagent" / "sessions" / "map", user_folder())
         key = server.batches.page(1)[0].requests[0]["custom_id"]
         (project / ".ipyagent" / "sessions" / "map" / "done" / f"{key}.json").unlink()
         lost = SubmittedBatch("lost", server.url, MODEL, {key: "zero"}, 1, time.time(), "msgbatch_forgotten")
@@ -315,7 +327,7 @@ def test_a_batch_that_the_server_does_not_know_is_given_up_only_when_told_to(
         never = msgspec.structs.replace(never, prompts={**never.prompts, key: "zero"})
         old = msgspec.structs.replace(old, prompts={**old.prompts, key: "zero"})
         for batch in (lost, old, elsewhere, never):
-            shelf.put(batch)
+            shelf(project).put(batch)
         with pytest.raises(ModelError, match=r"does not know msgbatch_forgotten \(1 question, .* again=True"):
             agent_map(["zero", "one"], batch=True, settings=settings)
         assert lost in on_disk(project)
@@ -363,12 +375,18 @@ def test_a_limit_holds_where_no_price_is_known(office: Office) -> None:
 
 def test_what_looks_like_a_secret_does_not_leave(office: Office, project: Path) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    settings = {**office.settings, "redact_secrets": True}
     office.server.brain = echo
-    (row,) = agent_map([f"check {secret}"], batch=True, settings={**office.settings, "redact_secrets": True})
+    (row,) = agent_map([f"check {secret}"], batch=True, settings=settings)
     assert "[secret" in row["text"]
     assert secret not in str([exchange.body for exchange in office.server.log])
-    folder = project / row["session"]
-    assert all(secret not in path.read_text() for path in folder.rglob("*") if path.is_file())
+    said = "xai-" + secret[4:]
+    office.server.brain = lambda body: text(f"the key is {said}")
+    (row,) = agent_map(["one"], batch=True, settings=settings)
+    assert row["text"] == "the key is [secret: API key, 40 characters]"
+    kept = "".join(path.read_text() for path in project.rglob("*") if path.is_file())
+    assert secret not in kept
+    assert said not in kept
     assert KEY not in "".join(path.read_text() for path in project.rglob("*.json*"))
 
 
@@ -389,9 +407,7 @@ def test_a_call_does_not_wait_for_the_batches_of_another(office: Office, project
     go = threading.Event()
 
     def brain(body: dict[str, Any]) -> Reply:
-        if "slow" in str(body["messages"]):
-            go.wait(60)
-        return echo(body)
+        return held(go)(body) if "slow" in str(body["messages"]) else echo(body)
 
     office.server.brain = brain
     slow = CallElsewhere(office, ["slow"])
@@ -405,13 +421,10 @@ def test_a_call_does_not_wait_for_the_batches_of_another(office: Office, project
     assert created(office.server) == 2
 
 
-def test_after_an_answer_that_says_nothing_certain_the_next_call_looks(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_an_answer_that_says_nothing_certain_the_next_call_looks(project: Path, keyed: dict[str, Any]) -> None:
     """A gateway gave up (504) although the server behind it took the batch."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     with PracticeServer(echo) as server, Gateway(server) as gateway:
-        settings = {"base_url": gateway.url, "model": MODEL, "max_retries": 2, "max_retry_wait": 0.01}
+        settings = {**keyed, "base_url": gateway.url, "max_retries": 2, "max_retry_wait": 0.01}
         with pytest.raises(Busy):
             agent_map(["one"], batch=True, settings=settings)
         assert created(server) == 1, "it may have been taken, so that it is not sent again"
@@ -421,15 +434,11 @@ def test_after_an_answer_that_says_nothing_certain_the_next_call_looks(
     assert on_disk(project) == []
 
 
-def test_a_foreign_batch_of_the_same_size_is_never_taken_for_ours(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_foreign_batch_of_the_same_size_is_never_taken_for_ours(project: Path, keyed: dict[str, Any]) -> None:
     """A colleague with the same key hands one in at the same time; only the keys in the results tell them apart."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     with PracticeServer(echo) as server, Gateway(server) as gateway:
-        settings = {"base_url": gateway.url, "model": MODEL, "max_retries": 0}
-        theirs = server.batches.create({"requests": [{"custom_id": "theirs", "params": THEIRS}]}, frozenset())
-        server.batches.begin(theirs)
+        settings = {**keyed, "base_url": gateway.url}
+        server.batches.begin(theirs(server))
         with pytest.raises(Busy):
             agent_map(["one"], batch=True, settings=settings)
         (row,) = agent_map(["one"], batch=True, retries=0, settings=settings)
@@ -438,26 +447,23 @@ def test_a_foreign_batch_of_the_same_size_is_never_taken_for_ours(
     assert on_disk(project) == []
 
 
-def test_when_no_batch_is_ours_the_questions_are_handed_in(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_no_batch_is_ours_the_questions_are_handed_in(project: Path, keyed: dict[str, Any]) -> None:
     """Foreign ones are waited for to their end, for only then is it known what is in them."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     with PracticeServer(echo) as server, Gateway(server) as gateway:
-        settings = {"base_url": gateway.url, "model": MODEL, "max_retries": 0}
+        settings = {**keyed, "base_url": gateway.url}
         with pytest.raises(Busy):
             agent_map(["one"], batch=True, settings=settings)
         server.batches._kept.clear()  # as if the gateway had not passed it on
-        theirs = server.batches.create({"requests": [{"custom_id": "theirs", "params": THEIRS}]}, frozenset())
-        threading.Timer(0.5, server.batches.begin, (theirs,)).start()
+        threading.Timer(0.5, server.batches.begin, (theirs(server),)).start()
         (row,) = agent_map(["one"], batch=True, retries=0, settings=settings)
         assert (row["status"], row["text"]) == ("finished", "about one")
         assert created(server) == 2
     assert on_disk(project) == []
 
 
-def test_a_server_without_batches_is_one_line(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+def test_a_server_without_batches_is_one_line(project: Path, keyed: dict[str, Any]) -> None:
     with PracticeServer(without=("batches",)) as server:
-        settings = {"base_url": server.url, "model": MODEL, "max_retries": 0}
+        settings = {**keyed, "base_url": server.url}
         with pytest.raises(ModelError, match="takes no message batches"):
             agent_map(["one"], batch=True, settings=settings)
     assert on_disk(project) == []
@@ -465,12 +471,7 @@ def test_a_server_without_batches_is_one_line(project: Path, monkeypatch: pytest
 
 def test_a_server_that_is_down_for_a_while_is_asked_again(office: Office) -> None:
     go = threading.Event()
-
-    def brain(body: dict[str, Any]) -> Reply:
-        go.wait(30)
-        return echo(body)
-
-    office.server.brain = brain
+    office.server.brain = held(go)
     port = int(office.server.url.rsplit(":", 1)[1])
 
     def bounce() -> None:
@@ -501,14 +502,6 @@ def test_what_makes_no_sense_in_a_batch_is_said(project: Path) -> None:
         with pytest.raises(UsageError, match=f"leave out {next(iter(given))}"):
             agent_map(["a"], batch=True, **given)  # type: ignore[arg-type]
     assert agent_map([], batch=True, settings={"model": "practice"}) == []
-
-
-def test_what_a_batch_answers_is_kept_without_its_secrets(office: Office, project: Path) -> None:
-    secret = "xai-" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-    office.server.brain = lambda body: text(f"the key is {secret}")
-    (row,) = agent_map(["one"], batch=True, settings={**office.settings, "redact_secrets": True})
-    assert row["text"] == "the key is [secret: API key, 40 characters]"
-    assert all(secret not in path.read_text() for path in project.rglob("*") if path.is_file())
 
 
 def test_the_data_of_a_task_is_kept_without_its_secrets(office: Office, project: Path) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 
-from ipyagent.journal.protocols import ModelEvent, ModelReply, Request, RetryWait, TextDelta
+from ipyagent.journal.protocols import ModelEvent, ModelInfo, ModelReply, Request, RetryWait, TextDelta
 from ipyagent.model.capabilities import Capabilities
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.endpoint import Endpoint
 
+T = TypeVar("T")
 KEY = "plain-looking-key-4f9a1c77"
 MODEL = "claude-sonnet-5-5"
 
@@ -25,6 +27,37 @@ def request(**given: Any) -> Request:
 def model_at(url: str, capabilities: Capabilities | None = None, **given: Any) -> AnthropicModel:
     settings: dict[str, Any] = {"api_key": KEY, "retries": 2, "longest_wait": 0.05, "timeout": 5.0, **given}
     return AnthropicModel(Endpoint(base_url=url, **settings), capabilities)
+
+
+class Talk:
+    """A client at a server, for a test that waits for nothing itself."""
+
+    def __init__(self, url: str, capabilities: Capabilities | None = None, **given: Any) -> None:
+        self.model = model_at(url, capabilities, **given)
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Talk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run(self.model.close())
+        self._runner.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    def ask(self, asked: Request | None = None, **given: Any) -> list[ModelEvent]:
+        """The events of a reply to `asked`, or to a request that differs by what is `given`."""
+        return self.run(answers(self.model, asked or request(**given)))
+
+    def info(self, model: str) -> ModelInfo:
+        return self.run(self.model.info(model))
+
+
+def ask(url: str, **given: Any) -> list[Any]:
+    """A single request to a server by a client with these settings."""
+    with Talk(url, **given) as talk:
+        return talk.ask()
 
 
 async def answers(model: AnthropicModel, asked: Request | None = None) -> list[ModelEvent]:

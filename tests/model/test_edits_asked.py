@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
-from model_room import MODEL, answers, model_at, request
+from model_room import MODEL, Talk, request
 
 from ipyagent.journal.protocols import ModelInfo, ModelReply, Request
 from ipyagent.model.wire import StreamParser
@@ -25,17 +24,10 @@ BETA = "context-management-2025-06-27"
 def told(server: PracticeServer, *asked: Request, **given: Any) -> tuple[ModelInfo, ModelInfo, list[ModelReply]]:
     """What is known of the model before and after the requests, and their replies."""
 
-    async def once() -> tuple[ModelInfo, ModelInfo, list[ModelReply]]:
-        model = model_at(server.url, **given)
-        try:
-            before = await model.info(MODEL)
-            replies = [(await answers(model, one))[-1] for one in asked]
-            assert all(isinstance(reply, ModelReply) for reply in replies)
-            return before, await model.info(MODEL), replies  # type: ignore[return-value] # asserted
-        finally:
-            await model.close()
-
-    return asyncio.run(once())
+    with Talk(server.url, **given) as talk:
+        before, replies = talk.info(MODEL), [talk.ask(one)[-1] for one in asked]
+        assert all(isinstance(reply, ModelReply) for reply in replies)
+        return before, talk.info(MODEL), replies  # type: ignore[return-value] # asserted
 
 
 def test_the_models_api_says_whether_a_server_edits(server: PracticeServer) -> None:
@@ -72,21 +64,18 @@ def test_the_users_own_betas_stay(server: PracticeServer, monkeypatch: pytest.Mo
     ]
 
 
-@pytest.mark.parametrize(
-    "refusal",
-    [
+def test_a_refused_edit_is_left_out_from_then_on(server: PracticeServer) -> None:
+    for refusal in (
         "context_management: Extra inputs are not permitted",
         f"Unexpected value(s) `{BETA}` for the `anthropic-beta` header",
         "clear_tool_uses_20250919 is not supported by this model",
-    ],
-)
-def test_a_refused_edit_is_left_out_from_then_on(server: PracticeServer, refusal: str) -> None:
-    server.script(fault(400, message=refusal), text("one"), text("two"))
-    before, after, replies = told(server, request(edits=EDITS), request(edits=EDITS))
-    assert [reply.said.blocks[0]["text"] for reply in replies] == ["one", "two"]
-    sent = ["context_management" in (exchange.body or {}) for exchange in server.messages]
-    assert sent == [True, False, False]
-    assert (before.edits, after.edits) == (True, False)
+    ):
+        server.script(fault(400, message=refusal), text("one"), text("two"))
+        before, after, replies = told(server, request(edits=EDITS), request(edits=EDITS))
+        assert [reply.said.blocks[0]["text"] for reply in replies] == ["one", "two"]
+        sent = ["context_management" in (exchange.body or {}) for exchange in server.messages[-3:]]
+        assert sent == [True, False, False], refusal
+        assert (before.edits, after.edits) == (True, False)
 
 
 def test_without_marks_the_edits_stay() -> None:
@@ -111,11 +100,9 @@ def test_what_the_server_did_and_missed_is_read_from_the_stream() -> None:
     reply = reading.reply()
     assert reply.applied == (edit,)
     assert reply.miss == "system_changed"
-
-
-@pytest.mark.parametrize("odd", [None, [], {"cache_miss_reason": None}, {"cache_miss_reason": "x"}, 3])
-def test_odd_diagnostics_are_no_reason(odd: Any) -> None:
-    reading = StreamParser()
-    list(reading.take({"type": "message_start", "message": {"usage": {}, "diagnostics": odd}}))
-    list(reading.take({"type": "message_delta", "delta": {}, "context_management": odd}))
-    assert (reading.reply().miss, reading.reply().applied) == ("", ())
+    odd: Any
+    for odd in (None, [], {"cache_miss_reason": None}, {"cache_miss_reason": "x"}, 3):
+        reading = StreamParser()
+        list(reading.take({"type": "message_start", "message": {"usage": {}, "diagnostics": odd}}))
+        list(reading.take({"type": "message_delta", "delta": {}, "context_management": odd}))
+        assert (reading.reply().miss, reading.reply().applied) == ("", ())

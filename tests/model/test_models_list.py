@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_room import MODEL, answers, model_at, odd_server, request
+from model_room import MODEL, Talk, answers, odd_server, request
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.extension.context_report import report, summary
@@ -62,40 +62,23 @@ def serving(*listed: dict[str, Any], page: bool = True) -> Iterator[str]:
 
 
 def asked(url: str, what: Callable[[Any], Any]) -> Any:
-    async def use() -> Any:
-        model = model_at(url)
-        try:
-            return await what(model)
-        finally:
-            await model.close()
-
-    return asyncio.run(use())
+    with Talk(url) as talk:
+        return talk.run(what(talk.model))
 
 
-@pytest.mark.parametrize(
-    ("listed", "only"), [((LLAMA,), LLAMA["id"]), ((VLLM,), VLLM["id"]), ((LLAMA, VLLM), ""), ((), "")]
-)
-def test_the_only_model_is_named(listed: tuple[dict[str, Any], ...], only: str) -> None:
-    with serving(*listed) as url:
-        assert asked(url, lambda model: model.only_model(MODEL)) == only
-
-
-def test_a_model_that_the_server_has_stands() -> None:
-    with serving({**VLLM, "id": MODEL}) as url:
+def test_the_only_model_is_named_and_the_window_of_a_listed_one_is_the_servers() -> None:
+    for listed, only in (((LLAMA,), LLAMA["id"]), ((VLLM,), VLLM["id"]), ((LLAMA, VLLM), ""), ((), "")):
+        with serving(*listed) as url:
+            assert asked(url, lambda model: model.only_model(MODEL)) == only
+    with serving({**VLLM, "id": MODEL}) as url:  # one that it has stands
         assert asked(url, lambda model: model.only_model(MODEL)) == ""
         assert asked(url, lambda model: model.info(MODEL)).window == 40_960
-
-
-def test_without_a_list_a_model_is_what_is_known_of_it() -> None:
-    with serving(page=False) as url:
+    with serving(page=False) as url:  # without a list a model is what is known of it
         assert asked(url, lambda model: model.only_model(MODEL)) == ""
         assert asked(url, lambda model: model.info(MODEL)).window == 1_000_000
-
-
-@pytest.mark.parametrize(("name", "window"), [(LLAMA["id"], 16_384), ("qwen", 16_384), (VLLM["id"], 40_960)])
-def test_the_window_of_a_listed_model_is_the_servers(name: str, window: int) -> None:
-    with serving(LLAMA, VLLM) as url:
-        assert asked(url, lambda model: model.info(name)).window == window
+    with serving(LLAMA, VLLM) as url, Talk(url) as talk:
+        windows = [talk.info(name).window for name in (LLAMA["id"], "qwen", VLLM["id"])]
+    assert windows == [16_384, 16_384, 40_960]
 
 
 def test_a_server_without_a_model_chosen_is_used_with_its_own_and_costs_no_list_price(
@@ -202,21 +185,15 @@ def telling(told: dict[str, Any], slow: float = 0.0) -> Iterator[tuple[str, list
         yield url, paths
 
 
-@pytest.mark.parametrize("product", PRODUCTS)
-def test_a_server_is_asked_for_its_window_in_its_own_way_and_once(product: str) -> None:
-    told, right = PRODUCTS[product]
-    with telling(told) as (url, paths):
-
-        async def twice(model: Any) -> Any:
-            first = await model.info("m")
-            if first.source != "Ollama, for the model itself":
-                asked = len(paths)
-                assert await model.info("m") == first
-                assert len(paths) == asked
-            return first
-
-        info = asked(url, twice)
-    assert (info.window, info.source, info.max_output) == right
+def test_a_server_is_asked_for_its_window_in_its_own_way_and_once() -> None:
+    for product, (told, right) in PRODUCTS.items():
+        with telling(told) as (url, paths), Talk(url) as talk:
+            info = talk.info("m")
+            assert (info.window, info.source, info.max_output) == right, product
+            if info.source != "Ollama, for the model itself":
+                count = len(paths)
+                assert talk.info("m") == info
+                assert len(paths) == count, product
 
 
 def test_prices_are_learned_from_the_same_answers() -> None:

@@ -26,6 +26,10 @@ Event = tuple[str, dict[str, Any]]
 """The name of an event and its data."""
 Answer = tuple[int, Any]
 """A status, and a body: JSON, text, or None for none at all."""
+OF_VLLM = (
+    "This model's maximum context length is {window} tokens. However, you requested {whole} tokens ({tokens} in the "
+    "messages, {asked} in the completion). Please reduce the length of the messages or completion."
+)
 CARD = catalogue(1_000_000, 1_000_000, None)["practice"]
 MAIN = "main-model"
 SUMMARY = text("<analysis>Boxes were weighed.</analysis>\n<summary>1. Request and intent: weigh boxes.</summary>")
@@ -72,15 +76,22 @@ class Product:
     always_thinks = False
     """Whether it thinks although `thinking` is disabled, too."""
     no_tools: ClassVar[Answer | None] = None
+    long_words = much_words = ""
+    """How it refuses a prompt that does not fit (`tokens`, with the reply asked for `whole`, of `window`), and a
+    `max_tokens` that is too large (`asked`, of `most`)."""
+    error_kind = "invalid_request_error"
+    cache_counts: ClassVar[dict[str, Any]] = {}
+    """What its usage says of a cache that it does not have."""
 
-    def error(self, status: int, message: str, kind: str = "invalid_request_error") -> Answer:
-        return status, {"type": "error", "error": {"type": kind, "message": message}}
+    def error(self, status: int, message: str, kind: str = "") -> Answer:
+        return status, {"type": "error", "error": {"type": kind or self.error_kind, "message": message}}
 
     def too_long(self, tokens: int, asked: int, window: int) -> Answer:
-        raise NotImplementedError
+        sizes = {"tokens": tokens, "asked": asked, "window": window, "over": tokens - window, "whole": tokens + asked}
+        return self.error(400, self.long_words.format(**sizes))
 
     def too_much(self, tokens: int, asked: int, window: int, most: int) -> Answer:
-        raise NotImplementedError
+        return self.error(400, self.much_words.format(tokens=tokens, asked=asked, window=window, most=most))
 
     def most(self, server: Server, tokens: int) -> int:
         """The largest `max_tokens` that it takes with a prompt of so many tokens."""
@@ -95,7 +106,11 @@ class Product:
         return None
 
     def usage(self, tokens: int, output: int) -> dict[str, Any]:
-        return {"input_tokens": tokens, "output_tokens": output}
+        return {"input_tokens": tokens, "output_tokens": output, **self.cache_counts}
+
+    def half(self, server: Server) -> list[Event]:
+        """A reply that has only begun."""
+        return [*self.begin(server, 100), start(0, {"type": "text", "text": ""}), delta(0, "text", "Half of")]
 
     def thought(self, block: Block) -> Block:
         return {"type": "thinking", "thinking": ""}
@@ -184,10 +199,7 @@ class Ollama(Product):
     no_model = (404, {"type": "error", "error": {"type": "not_found_error", "message": "model 'main-model' not found"}})
     no_tools = (400, {"type": "error", "error": {"type": "invalid_request_error", "message":
                 "registry.ollama.ai/library/main-model:latest does not support tools"}})  # fmt: skip
-
-    def too_long(self, tokens: int, asked: int, window: int) -> Answer:
-        over = f"prompt too long; exceeded max context length by {tokens - window} tokens (ref: 00ad71bb)"
-        return self.error(400, over)
+    long_words = "prompt too long; exceeded max context length by {over} tokens (ref: 00ad71bb)"
 
     def lost(self, path: str) -> Answer:
         return 404, "404 page not found"
@@ -274,7 +286,7 @@ class LMStudio(Product):
         return None
 
     def odd(self, server: Server) -> list[tuple[str, bytes, str]]:
-        said = [*self.begin(server, 100), start(0, {"type": "text", "text": ""}), delta(0, "text", "Half of")]
+        said = self.half(server)
         return [
             ("an error that is a string, in mid-stream", self.joined(
                 *said, ("error", {"error": "The model has crashed without additional information."})), "has crashed"),
@@ -329,7 +341,7 @@ class LlamaCpp(Product):
         return [*begun, *(stop(i) for i in range(len(content)))]
 
     def odd(self, server: Server) -> list[tuple[str, bytes, str]]:
-        said = [*self.begin(server, 100), start(0, {"type": "text", "text": ""}), delta(0, "text", "Half of")]
+        said = self.half(server)
         failed = ("error", {"code": 500, "message": "context shift is disabled", "type": "server_error"})
         return [
             ("an error event without an error, in mid-stream", self.joined(*said, failed), "context shift is disabled"),
@@ -353,24 +365,16 @@ class VLLM(Product):
                 "The model `main-model` does not exist."}})  # fmt: skip
     no_tools = (400, {"type": "error", "error": {"type": "BadRequestError", "message":
                 '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'}})  # fmt: skip
-
-    def too_long(self, tokens: int, asked: int, window: int) -> Answer:
-        told = (
-            f"This model's maximum context length is {window} tokens. However, you requested {tokens + asked} tokens "
-            f"({tokens} in the messages, {asked} in the completion). Please reduce the length of the messages or "
-            "completion."
-        )
-        return self.error(400, told, "BadRequestError")
+    long_words = OF_VLLM
+    much_words = (
+        "'max_tokens' or 'max_completion_tokens' is too large: {asked}. This model's maximum context length is "
+        "{window} tokens and your request has {tokens} input tokens ({asked} > {window} - {tokens})."
+    )
+    error_kind = "BadRequestError"
+    cache_counts: ClassVar[dict[str, Any]] = {"cache_creation_input_tokens": None, "cache_read_input_tokens": None}
 
     def most(self, server: Server, tokens: int) -> int:
         return server.window - tokens
-
-    def too_much(self, tokens: int, asked: int, window: int, most: int) -> Answer:
-        told = (
-            f"'max_tokens' or 'max_completion_tokens' is too large: {asked}. This model's maximum context length is "
-            f"{window} tokens and your request has {tokens} input tokens ({asked} > {window} - {tokens})."
-        )
-        return self.error(400, told, "BadRequestError")
 
     def tell(self, path: str, server: Server, body: dict[str, Any]) -> Answer | None:
         if path == "/v1/models":
@@ -382,20 +386,16 @@ class VLLM(Product):
             return 200, {"input_tokens": tokens, "context_management": {"original_input_tokens": tokens}}
         return None
 
-    def usage(self, tokens: int, output: int) -> dict[str, Any]:
-        none = {"cache_creation_input_tokens": None, "cache_read_input_tokens": None}
-        return {"input_tokens": tokens, "output_tokens": output, **none}
-
     def stream(self, server: Server, reply: Reply, tokens: int) -> bytes:
         return super().stream(server, reply, tokens) + b"data: [DONE]\n\n"
 
     def odd(self, server: Server) -> list[tuple[str, bytes, str]]:
-        begun, said = self.begin(server, 100), [start(0, {"type": "text", "text": ""}), delta(0, "text", "Half of")]
+        begun, said = self.begin(server, 100), self.half(server)
         failed = {"type": "error", "error": {"type": "internal_error", "message": "EngineCore encountered an issue."}}
         lost = [start(0, {"type": "tool_use", "id": "call_odd", "name": "python", "input": {}}), stop(0)]
         return [
-            ("an error event in mid-stream", self.joined(*begun, *said, ("error", failed)), "EngineCore"),
-            ("stop_reason null", self.joined(*begun, *said, stop(0), *self.end("", self.usage(100, 4)))
+            ("an error event in mid-stream", self.joined(*said, ("error", failed)), "EngineCore"),
+            ("stop_reason null", self.joined(*said, stop(0), *self.end("", self.usage(100, 4)))
                 .replace(b'"stop_reason": ""', b'"stop_reason": null'), ""),
             ("a call whose arguments were lost",
                 self.joined(*begun, *lost, *self.end("tool_use", self.usage(100, 4))), ""),
@@ -421,21 +421,15 @@ class LiteLLM(Product):
     no_tools = (400, {"type": "error", "error": {"type": "invalid_request_error", "message":
                 "litellm.UnsupportedParamsError: ollama does not support parameters: ['tools'], for model=main-model. "
                 "To drop these, set `litellm.drop_params=True`"}})  # fmt: skip
-
-    def too_long(self, tokens: int, asked: int, window: int) -> Answer:
-        told = (
-            "litellm.ContextWindowExceededError: litellm.BadRequestError: ContextWindowExceededError: OpenAIException "
-            f"- This model's maximum context length is {window} tokens. However, your messages resulted in {tokens} "
-            "tokens. Please reduce the length of the messages."
-        )
-        return self.error(400, told)
-
-    def too_much(self, tokens: int, asked: int, window: int, most: int) -> Answer:
-        told = (
-            f"litellm.BadRequestError: OpenAIException - max_tokens is too large: {asked}. This model supports at most "
-            f"{most} completion tokens, whereas you provided {asked}."
-        )
-        return self.error(400, told)
+    long_words = (
+        "litellm.ContextWindowExceededError: litellm.BadRequestError: ContextWindowExceededError: OpenAIException - "
+        "This model's maximum context length is {window} tokens. However, your messages resulted in {tokens} tokens. "
+        "Please reduce the length of the messages."
+    )
+    much_words = (
+        "litellm.BadRequestError: OpenAIException - max_tokens is too large: {asked}. This model supports at most "
+        "{most} completion tokens, whereas you provided {asked}."
+    )
 
     def tell(self, path: str, server: Server, body: dict[str, Any]) -> Answer | None:
         if path == "/v1/models":
@@ -480,8 +474,7 @@ class LiteLLM(Product):
                 *begun, start(0, {"type": "text", "text": None, "citations": None}), delta(0, "text", "So."), stop(0),
                 *self.end("end_turn", {"input_tokens": None, "output_tokens": None})), ""),
             ("an error without an event line, in mid-stream", self.joined(
-                *begun, start(0, {"type": "text", "text": ""}), delta(0, "text", "Half of"))
-                + f"data: {json.dumps(told)}\n\n".encode(), "MidStreamFallbackError"),
+                *self.half(server)) + f"data: {json.dumps(told)}\n\n".encode(), "MidStreamFallbackError"),
         ]  # fmt: skip
 
 
@@ -501,6 +494,10 @@ class OpenRouter(Product):
     no_model = (400, {"error": {"message": "main-model is not a valid model ID", "code": 400}})
     no_tools = (404, {"error": {"message": "No endpoints found that support tool use. To learn more about provider "
                 "routing, visit: https://openrouter.ai/docs/provider-routing", "code": 404}})  # fmt: skip
+    much_words = "max_tokens: {asked} > {most}, which is the maximum allowed number of output tokens"
+    cache_counts: ClassVar[dict[str, Any]] = {
+        "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "cost": 0.001, "is_byok": False
+    }  # fmt: skip
 
     def error(self, status: int, message: str, kind: str = "") -> Answer:
         raw = json.dumps({"error": {"code": str(status), "message": message, "type": "invalid_request_error"}})
@@ -515,9 +512,6 @@ class OpenRouter(Product):
         )
         return 400, {"error": {"message": told, "code": 400}}
 
-    def too_much(self, tokens: int, asked: int, window: int, most: int) -> Answer:
-        return self.error(400, f"max_tokens: {asked} > {most}, which is the maximum allowed number of output tokens")
-
     def lost(self, path: str) -> Answer:
         return 404, "<!DOCTYPE html><html><title>Not Found</title></html>"
 
@@ -529,16 +523,12 @@ class OpenRouter(Product):
             return 200, {"data": [{"id": server.model, "name": "Main", "pricing": price, **size}]}
         return None
 
-    def usage(self, tokens: int, output: int) -> dict[str, Any]:
-        none = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-        return {"input_tokens": tokens, "output_tokens": output, **none, "cost": 0.001, "is_byok": False}
-
     def stream(self, server: Server, reply: Reply, tokens: int) -> bytes:
         made = super().stream(server, reply, tokens)
         return b": OPENROUTER PROCESSING\n\n" * 3 + made + b"event: data\ndata: [DONE]\n\n"
 
     def odd(self, server: Server) -> list[tuple[str, bytes, str]]:
-        said = [*self.begin(server, 100), start(0, {"type": "text", "text": ""}), delta(0, "text", "Half of")]
+        said = self.half(server)
         failed = b'data: {"error": {"code": 502, "message": "Network connection lost."}}\n\n'
         return [
             ("a provider's error without an event line, in mid-stream",
@@ -562,26 +552,18 @@ class Bedrock(Product):
     spent = (429, {"message": "Too many tokens per day, please wait before trying again."})
     no_model = (400, {"message": "The provided model identifier is invalid."})
     no_tools = (400, {"message": "This model doesn't support tool use."})
+    long_words = "Input is too long for requested model."
+    much_words = (
+        "The maximum tokens you requested exceeds the model limit of {most}. Try again with a maximum tokens value "
+        "that is lower than {most}."
+    )
+    cache_counts: ClassVar[dict[str, Any]] = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
 
     def error(self, status: int, message: str, kind: str = "") -> Answer:
         return status, {"message": message}
 
-    def too_long(self, tokens: int, asked: int, window: int) -> Answer:
-        return self.error(400, "Input is too long for requested model.")
-
-    def too_much(self, tokens: int, asked: int, window: int, most: int) -> Answer:
-        told = (
-            f"The maximum tokens you requested exceeds the model limit of {most}. Try again with a maximum tokens "
-            f"value that is lower than {most}."
-        )
-        return self.error(400, told)
-
     def lost(self, path: str) -> Answer:
         return 404, {"message": "Not Found"}
-
-    def usage(self, tokens: int, output: int) -> dict[str, Any]:
-        none = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-        return {"input_tokens": tokens, "output_tokens": output, **none}
 
     def end(self, reason: str, usage: dict[str, Any]) -> list[Event]:
         changed, (name, stopped) = super().end(reason, usage)
@@ -589,7 +571,7 @@ class Bedrock(Product):
         return [changed, (name, {**stopped, "amazon-bedrock-invocationMetrics": metrics})]
 
     def odd(self, server: Server) -> list[tuple[str, bytes, str]]:
-        said = [*self.begin(server, 100), start(0, {"type": "text", "text": ""}), delta(0, "text", "Half of")]
+        said = self.half(server)
         failed = {"message": "The system encountered an unexpected error during processing. Try your request again."}
         return [
             ("an exception in mid-stream", self.joined(*said, ("error", failed)), "unexpected error"),
@@ -616,20 +598,11 @@ class DeepSeek(Product):
              "invalid_request_error"}})  # fmt: skip
     no_model = (400, {"error": {"message": "Model Not Exist", "type": "invalid_request_error", "param": None, "code":
                 "invalid_request_error"}})  # fmt: skip
+    long_words = OF_VLLM
+    much_words = "Invalid max_tokens value, the valid range of max_tokens is [1, {most}]"
 
     def error(self, status: int, message: str, kind: str = "invalid_request_error") -> Answer:
         return status, {"error": {"message": message, "type": kind, "param": None, "code": kind}}
-
-    def too_long(self, tokens: int, asked: int, window: int) -> Answer:
-        told = (
-            f"This model's maximum context length is {window} tokens. However, you requested {tokens + asked} tokens "
-            f"({tokens} in the messages, {asked} in the completion). Please reduce the length of the messages or "
-            "completion."
-        )
-        return self.error(400, told)
-
-    def too_much(self, tokens: int, asked: int, window: int, most: int) -> Answer:
-        return self.error(400, f"Invalid max_tokens value, the valid range of max_tokens is [1, {most}]")
 
     def usage(self, tokens: int, output: int) -> dict[str, Any]:
         cached = tokens // 2
@@ -663,13 +636,7 @@ class Kimi(Product):
              "quota, please check your plan and billing details", "type": "exceeded_current_quota_error"}})  # fmt: skip
     no_model = (404, {"error": {"message": "Not found the model main-model or Permission denied", "type":
                 "resource_not_found_error"}})  # fmt: skip
-
-    def error(self, status: int, message: str, kind: str = "invalid_request_error") -> Answer:
-        return status, {"error": {"type": kind, "message": message}, "type": "error"}
-
-    def too_long(self, tokens: int, asked: int, window: int) -> Answer:
-        told = f"Invalid request: Your request exceeded model token limit: {window} (requested: {tokens})"
-        return self.error(400, told)
+    long_words = "Invalid request: Your request exceeded model token limit: {window} (requested: {tokens})"
 
 
 class GLM(Product):

@@ -103,8 +103,11 @@ def agent_map(
     from ipyagent.project import Project, find_root, user_folder
 
     check(executor, retries, at_once, max_cost)
-    if batch:
-        check_batch(executor=executor, data=data, mode=mode, max_turns=max_turns, at_once=at_once)
+    of_agents = {"executor": executor, "data": data, "mode": mode, "max_turns": max_turns, "at_once": at_once}
+    if batch and (wrong := [name for name, value in of_agents.items() if value]):
+        raise UsageError(
+            f"batch=True asks the model alone, without tools: leave out {', '.join(wrong)}, or leave out batch=True"
+        )
     shell = _shell()
     work = Path(folder or Path.cwd()).resolve()
     said = _settings(shell, settings, model=model, mode=mode, max_turns=max_turns)
@@ -274,14 +277,6 @@ def check(executor: Any, retries: int, at_once: int, max_cost: float) -> None:
     for name, value in (("retries", retries), ("at_once", at_once), ("max_cost", max_cost)):
         if value < 0:
             raise UsageError(f"{name} must be 0 or more, not {value}")
-
-
-def check_batch(**given: Any) -> None:
-    """Raise UsageError for what makes no sense in a batch."""
-    if wrong := [name for name, value in given.items() if value]:
-        raise UsageError(
-            f"batch=True asks the model alone, without tools: leave out {', '.join(wrong)}, or leave out batch=True"
-        )
 
 
 def _shell() -> Any:

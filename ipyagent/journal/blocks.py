@@ -430,7 +430,7 @@ def replace_range(
     after = [item for item, out in zip(placed[where:], gone[where:], strict=True) if not out]
     made, made_sources = gather(joined([*before, *(_Placed("user", block, event) for block in blocks)], after, event))
     start = low + shared(made, made_sources, messages[low:high], sources[low:high])
-    rest = [_without_thinking(*pair) for pair in zip(messages[high:], sources[high:], strict=True)]
+    rest = [without_thinking(*pair) for pair in zip(messages[high:], sources[high:], strict=True)]
     return Rewritten(
         [*messages[:low], *made, *(message for message, _ in rest)],
         [*sources[:low], *made_sources, *(events for _, events in rest)],
@@ -438,13 +438,24 @@ def replace_range(
     )
 
 
-def _without_thinking(message: dict[str, Any], events: list[int]) -> tuple[dict[str, Any], list[int]]:
-    """A message and the events of its blocks; there is text or a call beside thinking always."""
-    stays = [block["type"] not in THINKING for block in message["content"]]
+def without_thinking(
+    message: dict[str, Any], events: list[int], upto: int | None = None
+) -> tuple[dict[str, Any], list[int]]:
+    """A message and the events of its blocks without thinking of events up to `upto` (None: without any); the same
+    objects where there is none. There is text or a call beside thinking always."""
+    stays = [
+        block["type"] not in THINKING or (upto is not None and event > upto)
+        for block, event in zip(message["content"], events, strict=True)
+    ]
     if all(stays):
         return message, events
     kept = [block for block, stay in zip(message["content"], stays, strict=True) if stay]
     return {**message, "content": kept}, [event for event, stay in zip(events, stays, strict=True) if stay]
+
+
+def call_ids(blocks: Iterable[Block]) -> set[str]:
+    """The ids of our tools' calls among blocks."""
+    return {block["id"] for block in blocks if block["type"] == "tool_use"}
 
 
 def _places_by_message(sources: list[list[int]]) -> list[list[int]]:

@@ -13,7 +13,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -226,14 +226,10 @@ class Journal:
 
     @classmethod
     def _begin(cls, folder: Path, started: SessionStarted, clock: Callable[[], float] = time.time) -> Journal:
-        try:
+        with _writing(f"in {folder}", "fix its permissions"):
             with spot(folder, make=True) as (leaf, at):
                 os.mkdir(leaf, 0o700, dir_fd=at)
             journal = cls(folder, started.session, last=0, lock=_lock(folder), clock=clock)
-        except OSError as problem:
-            raise JournalError(
-                f"cannot write in {folder} ({problem.strerror or problem}): fix its permissions"
-            ) from None
         try:
             journal.append(started)
         except JournalError:
@@ -260,29 +256,22 @@ class Journal:
         path = folder / TRANSCRIPT
         if not os.path.lexists(path):
             raise JournalError(f"there is no session in {folder}; %agent sessions lists them")
-        try:
+        with _writing(f"in {folder}", "fix its permissions"):
             lock = _lock(folder)
-        except OSError as problem:
-            raise JournalError(
-                f"cannot write in {folder} ({problem.strerror or problem}): fix its permissions"
-            ) from None
         if lock is None:
             raise JournalError(f"session {folder.name} is open in another kernel; %agent fork continues in a copy")
         problems = [] if problems is None else problems
         try:
-            start = begin()
-            last, events = (start.newest, 1) if start is not None else (0, 0)
-            for event in read_events(path, problems, start):
-                last, events = max(last, event.id), events + 1
-                replay(event)
-            if not events and any(not problem.torn for problem in problems):
-                raise JournalError(
-                    f"{path} is not a transcript, none of its lines is an event: start a new session with %agent new"
-                )
-            return cls(folder, folder.name, last=last, lock=lock), problems
-        except OSError as problem:
-            lock.release()
-            raise JournalError(f"cannot write {path} ({problem.strerror or problem}): free some space") from None
+            with _writing(path, "free some space"):
+                start = begin()
+                last, events = (start.newest, 1) if start is not None else (0, 0)
+                for event in read_events(path, problems, start):
+                    last, events = max(last, event.id), events + 1
+                    replay(event)
+                if not events and any(not problem.torn for problem in problems):
+                    hint = "start a new session with %agent new"
+                    raise JournalError(f"{path} is not a transcript, none of its lines is an event: {hint}")
+                return cls(folder, folder.name, last=last, lock=lock), problems
         except BaseException:
             lock.release()
             raise
@@ -299,16 +288,13 @@ class Journal:
         problems: list[Problem] = []
         journal = cls._begin(staging, started)
         try:
-            journal._copy(read_events(source / TRANSCRIPT, problems), upto)
-            _link_files(source, staging)
-            journal.close()
-            with spot(staging) as old, spot(folder) as new:  # whole or not at all: half a copy must never be taken up
-                os.rename(old.name, new.name, src_dir_fd=old.at, dst_dir_fd=new.at)
-            return cls(folder, started.session, last=journal.last, lock=_lock(folder)), problems
-        except OSError as problem:
-            raise JournalError(
-                f"cannot write in {folder} ({problem.strerror or problem}): fix its permissions"
-            ) from None
+            with _writing(f"in {folder}", "fix its permissions"):
+                journal._copy(read_events(source / TRANSCRIPT, problems), upto)
+                _link_files(source, staging)
+                journal.close()
+                with spot(staging) as old, spot(folder) as new:  # whole or not at all: half a copy is never taken up
+                    os.rename(old.name, new.name, src_dir_fd=old.at, dst_dir_fd=new.at)
+                return cls(folder, started.session, last=journal.last, lock=_lock(folder)), problems
         finally:
             journal.close()
             shutil.rmtree(staging, ignore_errors=True)
@@ -383,13 +369,9 @@ class Journal:
 
     def sync(self) -> None:
         """Have everything on the disk itself (fsync): at turn ends and before tools run."""
-        try:
+        with _writing(self.path, "free some space, then run again"):
             os.fsync(self._fd)
             links = os.fstat(self._fd).st_nlink
-        except OSError as problem:
-            raise JournalError(
-                f"cannot write {self.path} ({problem.strerror}): free some space, then run again"
-            ) from None
         if not links:
             raise JournalError(f"{self.path} was deleted while it was in use; start a new session with %agent new")
 
@@ -414,6 +396,15 @@ class Journal:
             self._fd = -1
             if self._lock is not None:
                 self._lock.release()
+
+
+@contextmanager
+def _writing(what: object, mend: str) -> Iterator[None]:
+    """What the system refuses is a JournalError that says what to do."""
+    try:
+        yield
+    except OSError as problem:
+        raise JournalError(f"cannot write {what} ({problem.strerror or problem}): {mend}") from None
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from ipyagent.journal.blocks import (
     Rewritten,
     answered_in,
     appended_after,
+    call_ids,
     calls_of,
     flatten,
     gather,
@@ -28,6 +30,7 @@ from ipyagent.journal.blocks import (
     same_until,
     shared,
     text_block,
+    without_thinking,
 )
 from ipyagent.journal.events import Block, ServerEdited
 from ipyagent.journal.open_calls import named
@@ -127,12 +130,7 @@ class MessageList:
     def copy(self) -> MessageList:
         """The same messages, on which a decision can be tried."""
         made = MessageList()
-        made.messages, made.sources = list(self.messages), list(self.sources)
-        made.spots, made.standing = dict(self.spots), list(self.standing)
-        made._thinking, made._images = list(self._thinking), dict(self._images)
-        made._contexts = list(self._contexts)
-        made._bare, made._blanked = set(self._bare), set(self._blanked)
-        made.over, made.asked = self.over, self.asked
+        made.__dict__.update((name, copy(value)) for name, value in self.__dict__.items())
         return made
 
     # -------------------------------------------------------------- reading
@@ -144,7 +142,7 @@ class MessageList:
         if not self._thinking or self._thinking[-1] < len(self.messages) - 2:
             return True
         at = self._thinking[-1]
-        if not any(block["type"] == "tool_use" for block in self.messages[at]["content"]):
+        if not call_ids(self.messages[at]["content"]):
             return True
         after = self.messages[at + 1]["content"] if at + 1 < len(self.messages) else []
         return any(self.over or block["type"] != "tool_result" for block in after)
@@ -244,39 +242,26 @@ class MessageList:
         is text or a call beside it always. The change in tokens."""
         left: list[int] = []
         gone: list[Block] = []
-        for message in self._thinking:
-            content, sources = self.messages[message]["content"], self.sources[message]
-            stays = [
-                block["type"] not in THINKING or message < start or (upto is not None and source > upto)
-                for block, source in zip(content, sources, strict=True)
-            ]
-            kept = [block for block, stay in zip(content, stays, strict=True) if stay]
-            if any(block["type"] in THINKING for block in kept):
-                left.append(message)
-            if len(kept) < len(content):
-                gone.extend(block for block, stay in zip(content, stays, strict=True) if not stay)
-                self._keep(message)
-                self.messages[message] = {"role": "assistant", "content": kept}
-                self.sources[message] = [source for source, stay in zip(sources, stays, strict=True) if stay]
-                self._bare |= {block["id"] for block in kept if block["type"] == "tool_use"}
+        for at in self._thinking:
+            message, sources = self.messages[at], self.sources[at]
+            kept, events = (message, sources) if at < start else without_thinking(message, sources, upto)
+            if any(block["type"] in THINKING for block in kept["content"]):
+                left.append(at)
+            if kept is not message:
+                stay = set(map(id, kept["content"]))
+                gone.extend(block for block in message["content"] if id(block) not in stay)
+                self._keep(at)
+                self.messages[at], self.sources[at] = kept, events
+                self._bare |= call_ids(kept["content"])
         self._thinking = left
-        if not start:
-            self._forget_in_standing(upto)
-        return self.part_turn() - estimate_blocks(gone)
-
-    def _forget_in_standing(self, upto: int | None) -> None:
-        """What may come back comes without thinking of events up to `upto` (None: without any)."""
-        for change in (change for decision in self.standing for change in decision.changes):
+        # what may come back comes without it, too
+        for change in (change for decision in self.standing if not start for change in decision.changes):
             for at, (message, sources) in enumerate(zip(change.messages, change.sources, strict=True)):
-                stays = [
-                    block["type"] not in THINKING or (upto is not None and source > upto)
-                    for block, source in zip(message["content"], sources, strict=True)
-                ]
-                if not all(stays):
-                    kept = [block for block, stay in zip(message["content"], stays, strict=True) if stay]
-                    change.messages[at] = {**message, "content": kept}
-                    change.sources[at] = [source for source, stay in zip(sources, stays, strict=True) if stay]
-                    self._bare |= {block["id"] for block in kept if block["type"] == "tool_use"}
+                kept, change.sources[at] = without_thinking(message, sources, upto)
+                if kept is not message:
+                    change.messages[at] = kept
+                    self._bare |= call_ids(kept["content"])
+        return self.part_turn() - estimate_blocks(gone)
 
     def part_turn(self) -> int:
         """The newest reply may not go out without its thinking as long as its calls are the open
@@ -285,7 +270,7 @@ class MessageList:
         if len(self.messages) < 2 or self.messages[-1]["role"] != "user":
             return 0
         said = self.messages[-2]["content"]
-        if not any(block["type"] == "tool_use" and block["id"] in self._bare for block in said):
+        if self._bare.isdisjoint(call_ids(said)):
             return 0
         content, events = self.messages[-1]["content"], self.sources[-1]
         results = sum(block["type"] == "tool_result" for block in content)
@@ -414,8 +399,7 @@ class MessageList:
 
     def _swallowed(self, messages: list[dict[str, Any]]) -> bool:
         """Whether no call of the open reply is left in other messages."""
-        reply = self.messages[self._thinking[-1]]["content"]
-        calls = {block["id"] for block in reply if block["type"] == "tool_use"}
+        calls = call_ids(self.messages[self._thinking[-1]]["content"])
         return not any(block.get("id") in calls for message in messages[-2:] for block in message["content"])
 
     def restore(self, event: int) -> int | None:
@@ -463,7 +447,7 @@ class MessageList:
         for index, (message, events) in enumerate(zip(messages[start:], sources[start:], strict=True), start):
             self._note(index, 0, message["content"], events)
             if bare is not None and index >= bare:
-                self._bare |= {block["id"] for block in message["content"] if block["type"] == "tool_use"}
+                self._bare |= call_ids(message["content"])
             for place, block in enumerate(message["content"]):
                 if block["type"] == "tool_result" and (spot := known.get(block["tool_use_id"])) is not None:
                     moved = (spot.message, spot.block) != (index, place)

@@ -98,76 +98,48 @@ def failure(refusal: ApiErrorInfo, *, model: str, base_url: str) -> ModelError:
     status, text = refusal.status, _said(refusal)
     lowered, kind = text.lower(), refusal.code or refusal.type or str(status)
     at = f" (request {refusal.request_id})" if refusal.request_id else ""
-
-    def made(error: type[ModelError], message: str) -> ModelError:
-        return error(message, kind=kind, request_id=refusal.request_id)
-
-    if status < 500 and _SPENT.search(lowered):  # a gateway may say so with any status
-        return made(QuotaSpent, f"the account's limit is reached ({text}): {RAISE}, then run the cell again{at}")
-    if _NO_TOOLS.search(lowered):
-        return made(
-            ModelError,
-            f"the agent needs a model that can call tools, and the server says: {text}; choose a model that can "
-            "call them with "
-            f"%agent model NAME{at}",
-        )
-    if _NO_MODEL.search(lowered):
-        return made(UnknownModel, f"{base_url} does not know {model!r} ({text}): choose one with %agent model NAME{at}")
     token = not os.environ.get("ANTHROPIC_API_KEY") and bool(os.environ.get("ANTHROPIC_AUTH_TOKEN"))
     name = "ANTHROPIC_AUTH_TOKEN" if token else "ANTHROPIC_API_KEY"
-    if status == 401:
-        told = f" ({text})" if refusal.message else ""
-        return made(AuthenticationFailed, f"{base_url} refused the key{told}: set {name} to a valid one{at}")
-    if status == 403:
-        return made(
-            AuthenticationFailed,
-            f"the key is not allowed to do this ({text}): check the permissions of {name} or choose another model{at}",
-        )
-    if status == 402 or refusal.code in SPENT:
-        return made(QuotaSpent, f"the account's limit is reached ({text}): {RAISE}, then run the cell again{at}")
-    if status == 413:
-        return made(
-            TooLarge, f"the request is too large for the server ({text}): start a new session with %agent new{at}"
-        )
-    if status == 404 and ("model" in lowered or model.lower() in lowered):
-        return made(UnknownModel, f"{base_url} does not know {model!r} ({text}): choose one with %agent model NAME{at}")
-    if status in (404, 405):
-        hint = "check ANTHROPIC_BASE_URL, it is the server's address without /v1"
-        if "/v1" not in base_url:
-            hint = "check ANTHROPIC_BASE_URL; a server that has only OpenAI's API needs a LiteLLM proxy in front of it"
-        return made(
-            NoSuchPath,
-            f"there is no Messages API at {base_url} (status {status}: {text}): {hint}{at}",
-        )
-    if refusal.type == "exceed_context_size_error" or _TOO_LONG.search(lowered):
-        return made(
-            PromptTooLong,
-            f"the model's window is full ({text}): start a new session with %agent new, or choose a model with "
-            "a larger "
-            f"window{at}",
-        )
-    if _WANTS_BACK.search(lowered):
-        return made(
-            BadRequest,
-            f"the model requires its earlier thinking, which was lost on the way ({text}): choose "
-            f"another model with %agent model NAME{at}",
-        )
-    if status in (400, 422) and re.search(r"image|document|pdf", lowered) and "tool_use" not in lowered:
-        return made(ImageRefused, f"the server refused an image or document: {text}{at}; attach a smaller one")
-    if status < 500 and _NOT_LOADED.search(lowered):
-        return made(ModelError, f"{text}; load a model in the server, then run the cell again{at}")
-    if status in RETRIED or status >= 500:
-        return made(Busy, f"{_busy(status)} ({text}): run the cell again later{at}")
-    if not refusal.message:
-        return made(
-            BadRequest,
-            f"the server refused the request and gave no reason (status {status}): if the conversation is long, make "
-            f"room with %compact; otherwise see the server's log{at}",
-        )
-    return made(
-        BadRequest,
-        f"the server refused the request: {text}{at}; if it happens again, start a new session with %agent new",
-    )
+    spent = f"the account's limit is reached ({text}): {RAISE}, then run the cell again{at}"
+    unknown = f"{base_url} does not know {model!r} ({text}): choose one with %agent model NAME{at}"
+    path = "check ANTHROPIC_BASE_URL, it is the server's address without /v1"
+    if "/v1" not in base_url:
+        path = "check ANTHROPIC_BASE_URL; a server that has only OpenAI's API needs a LiteLLM proxy in front of it"
+    rules: tuple[tuple[object, type[ModelError], str], ...] = (  # the first that holds
+        (status < 500 and _SPENT.search(lowered), QuotaSpent, spent),  # a gateway may say so with any status
+        (_NO_TOOLS.search(lowered), ModelError,
+         f"the agent needs a model that can call tools, and the server says: {text}; choose a model that can call them "
+         f"with %agent model NAME{at}"),
+        (_NO_MODEL.search(lowered), UnknownModel, unknown),
+        (status == 401, AuthenticationFailed,
+         f"{base_url} refused the key{f' ({text})' if refusal.message else ''}: set {name} to a valid one{at}"),
+        (status == 403, AuthenticationFailed,
+         f"the key is not allowed to do this ({text}): check the permissions of {name} or choose another model{at}"),
+        (status == 402 or refusal.code in SPENT, QuotaSpent, spent),
+        (status == 413, TooLarge,
+         f"the request is too large for the server ({text}): start a new session with %agent new{at}"),
+        (status == 404 and ("model" in lowered or model.lower() in lowered), UnknownModel, unknown),
+        (status in (404, 405), NoSuchPath,
+         f"there is no Messages API at {base_url} (status {status}: {text}): {path}{at}"),
+        (refusal.type == "exceed_context_size_error" or _TOO_LONG.search(lowered), PromptTooLong,
+         f"the model's window is full ({text}): start a new session with %agent new, or choose a model with a larger "
+         f"window{at}"),
+        (_WANTS_BACK.search(lowered), BadRequest,
+         f"the model requires its earlier thinking, which was lost on the way ({text}): choose another model with "
+         f"%agent model NAME{at}"),
+        (status in (400, 422) and re.search(r"image|document|pdf", lowered) and "tool_use" not in lowered, ImageRefused,
+         f"the server refused an image or document: {text}{at}; attach a smaller one"),
+        (status < 500 and _NOT_LOADED.search(lowered), ModelError,
+         f"{text}; load a model in the server, then run the cell again{at}"),
+        (status in RETRIED or status >= 500, Busy, f"{_busy(status)} ({text}): run the cell again later{at}"),
+        (not refusal.message, BadRequest,
+         f"the server refused the request and gave no reason (status {status}): if the conversation is long, make room "
+         f"with %compact; otherwise see the server's log{at}"),
+        (True, BadRequest,
+         f"the server refused the request: {text}{at}; if it happens again, start a new session with %agent new"),
+    )  # fmt: skip
+    error, told = next((error, told) for holds, error, told in rules if holds)
+    return error(told, kind=kind, request_id=refusal.request_id)
 
 
 def reason_of(refusal: ApiErrorInfo) -> str:

@@ -145,21 +145,22 @@ def at_most(cost: float | None, *responses: Usage) -> float:
 
 
 def _dollars(price: Price, usage: Usage) -> float:
-    large = bool(price.tier) and usage.prompt > price.tier
-    per_input = price.large_input if large else price.input
-    per_output = price.large_output if large else price.output
-    read = CACHE_READ * per_input if price.read is None else price.read
-    write_5m, write_1h = _writes(price, per_input)
-    cached = read * usage.cache_read + write_5m * (usage.cache_write - usage.cache_write_1h)
+    unit, output, read, write, write_1h = _prices(price, usage.prompt)
+    cached = read * usage.cache_read + write * (usage.cache_write - usage.cache_write_1h)
     cached += write_1h * usage.cache_write_1h
-    return (usage.input * per_input + cached + usage.output * per_output) / 1e6 + SEARCH * usage.searches
+    return (usage.input * unit + cached + usage.output * output) / 1e6 + SEARCH * usage.searches
 
 
-def _writes(price: Price, unit: float) -> tuple[float, float]:
-    """What writing to the cache costs, for five minutes and for an hour."""
-    if price.write is None:
-        return CACHE_WRITE_5M * unit, CACHE_WRITE_1H * unit
-    return price.write, price.write * CACHE_WRITE_1H / CACHE_WRITE_5M
+def _prices(price: Price, prompt: int) -> tuple[float, float, float, float, float]:
+    """Dollars a million tokens in and out with a prompt of so many, read from the cache, and written to it for five
+    minutes and for an hour."""
+    large = bool(price.tier) and prompt > price.tier
+    unit, output = (price.large_input, price.large_output) if large else (price.input, price.output)
+    read = CACHE_READ * unit if price.read is None else price.read
+    write, write_1h = CACHE_WRITE_5M * unit, CACHE_WRITE_1H * unit
+    if price.write is not None:
+        write, write_1h = price.write, price.write * CACHE_WRITE_1H / CACHE_WRITE_5M
+    return unit, output, read, write, write_1h
 
 
 def rates_of(model: str, ttl: str = "5m", prompt: int = 0, server: str = "") -> Rates:
@@ -168,8 +169,5 @@ def rates_of(model: str, ttl: str = "5m", prompt: int = 0, server: str = "") -> 
     price = price_of(LESSON_MODEL if model == "practice" else model, server)
     if price is None:
         return Rates()
-    large = bool(price.tier) and prompt > price.tier
-    unit, output = (price.large_input, price.large_output) if large else (price.input, price.output)
-    write = _writes(price, unit)[ttl != "5m"]
-    read = CACHE_READ * unit if price.read is None else price.read
-    return Rates(input=unit / 1e6, read=read / 1e6, write=write / 1e6, output=output / 1e6)
+    unit, output, read, *writes = _prices(price, prompt)
+    return Rates(input=unit / 1e6, read=read / 1e6, write=writes[ttl != "5m"] / 1e6, output=output / 1e6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import statistics
@@ -18,7 +17,7 @@ from ipyagent.journal.events import Block, Usage
 from ipyagent.journal.journal import TRANSCRIPT
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 from ipyagent.model.wire import usage_told
-from ipyagent.replay.recording import RecordedTurn, Recording, Result, Round
+from ipyagent.replay.recording import RecordedTurn, Recording
 
 Place: TypeAlias = Literal["user", "answer", "result"]
 PLACES: tuple[Place, ...] = ("user", "answer", "result")
@@ -65,59 +64,6 @@ class FactReport(msgspec.Struct, frozen=True, kw_only=True):
         if not self.count:
             return "none looked for"
         return f"{len(self.kept)} kept, {len(self.reachable)} reachable, {len(self.lost)} lost of {self.count}"
-
-
-def plant(recording: Recording, count: int = 100) -> tuple[Recording, tuple[TrackedFact, ...]]:
-    """The recording with `count` facts in it, evenly over its turns, in turn in what the user says,
-    in an answer and in a tool result (in the middle of its text)."""
-    turns = list(recording.turns)
-    facts: list[TrackedFact] = []
-    for number in range(count):
-        token = "ref-" + hashlib.sha256(f"fact {number}".encode()).hexdigest()[:10]
-        at = number * len(turns) // count
-        for place in (PLACES[number % 3], *PLACES):
-            changed = _planted(turns[at], token, place, number)
-            if changed is not None:
-                turns[at] = changed
-                facts.append(TrackedFact(token, place))
-                break
-    return msgspec.structs.replace(recording, turns=tuple(turns)), tuple(facts)
-
-
-def _planted(turn: RecordedTurn, token: str, place: Place, number: int) -> RecordedTurn | None:
-    """The turn with the fact in it; None when it has no such place."""
-    if place == "user":
-        said = f"Our name for this step is {token}."
-        return msgspec.structs.replace(turn, asked=_with_text(turn.asked, said, end=True))
-    rounds = list(turn.rounds)
-    for at in range(len(rounds) - 1, -1, -1):
-        made = rounds[at]
-        if place == "answer" and any(block["type"] == "text" for block in made.blocks):
-            blocks = _with_text(made.blocks, f"Checked against {token}.", end=False)
-            rounds[at] = msgspec.structs.replace(made, blocks=blocks)
-            return msgspec.structs.replace(turn, rounds=tuple(rounds))
-        if place == "result":
-            for call, result in made.results.items():
-                if any(block["type"] == "text" for block in result.blocks):
-                    rounds[at] = _with_result(made, call, result, f"run {number:03} {token}")
-                    return msgspec.structs.replace(turn, rounds=tuple(rounds))
-    return None
-
-
-def _with_text(blocks: tuple[Block, ...], said: str, *, end: bool) -> tuple[Block, ...]:
-    """The blocks with a sentence after the first line of their last text, or at its end."""
-    at = max(place for place, block in enumerate(blocks) if block["type"] == "text")
-    first, _, rest = str(blocks[at]["text"]).partition("\n")
-    text = f"{blocks[at]['text']} {said}" if end else f"{first} {said}" + (f"\n{rest}" if rest else "")
-    return (*blocks[:at], {**blocks[at], "text": text}, *blocks[at + 1 :])
-
-
-def _with_result(made: Round, call: str, result: Result, line: str) -> Round:
-    at = next(place for place, block in enumerate(result.blocks) if block["type"] == "text")
-    lines = str(result.blocks[at]["text"]).split("\n")
-    lines.insert(len(lines) // 2, line)
-    blocks = (*result.blocks[:at], {**result.blocks[at], "text": "\n".join(lines)}, *result.blocks[at + 1 :])
-    return msgspec.structs.replace(made, results={**made.results, call: msgspec.structs.replace(result, blocks=blocks)})
 
 
 def distinctive(recording: Recording, count: int = 100) -> tuple[TrackedFact, ...]:

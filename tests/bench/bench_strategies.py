@@ -6,9 +6,15 @@ the end. Dollars are those of one known model; every request goes to the practic
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Callable
 
-from ipyagent.replay.metrics import Metrics, plant
+from msgspec.structs import replace
+
+from ipyagent.journal.events import Block
+from ipyagent.replay.metrics import PLACES, Metrics, Place, TrackedFact
+from ipyagent.replay.recording import RecordedTurn, Recording
 from ipyagent.replay.replaying import replay, settings_for
 from tests.bench.analysis_session import TABLES, recording
 
@@ -30,6 +36,50 @@ def strategies(window: int) -> dict[str, dict[str, object]]:
         "ours, client": {"layers": None, "engine": "client"},
         "ours, auto": {"layers": None, "engine": "auto"},
     }  # fmt: skip
+
+
+def plant(recording: Recording, count: int = 100) -> tuple[Recording, tuple[TrackedFact, ...]]:
+    """The recording with `count` facts in it, evenly over its turns, in turn in what the user says, in an answer and in
+    a tool result (in the middle of its text)."""
+    turns = list(recording.turns)
+    facts: list[TrackedFact] = []
+    for number in range(count):
+        token = "ref-" + hashlib.sha256(f"fact {number}".encode()).hexdigest()[:10]
+        at = number * len(turns) // count
+        for place in (PLACES[number % 3], *PLACES):
+            changed = _planted(turns[at], token, place, number)
+            if changed is not None:
+                turns[at] = changed
+                facts.append(TrackedFact(token, place))
+                break
+    return replace(recording, turns=tuple(turns)), tuple(facts)
+
+
+def _planted(turn: RecordedTurn, token: str, place: Place, number: int) -> RecordedTurn | None:
+    """The turn with the fact in it; None when it has no such place."""
+    if place == "user":
+        return replace(turn, asked=_told(turn.asked, f" Our name for this step is {token}.", lambda lines: len(lines)))
+    for made in reversed(turn.rounds):
+        if place == "answer" and any(block["type"] == "text" for block in made.blocks):
+            changed = replace(made, blocks=_told(made.blocks, f" Checked against {token}.", lambda lines: 1))
+        elif found := [(call, result) for call, result in made.results.items() if place == "result" and any(
+            block["type"] == "text" for block in result.blocks
+        )]:  # fmt: skip
+            (call, result), line = found[0], f"\nrun {number:03} {token}"
+            blocks = _told(result.blocks, line, lambda lines: max(1, len(lines) // 2))
+            changed = replace(made, results={**made.results, call: replace(result, blocks=blocks)})
+        else:
+            continue
+        return replace(turn, rounds=tuple(changed if each is made else each for each in turn.rounds))
+    return None
+
+
+def _told(blocks: tuple[Block, ...], words: str, where: Callable[[list[str]], int]) -> tuple[Block, ...]:
+    """The blocks with words behind so many lines of their last text."""
+    at = max(place for place, block in enumerate(blocks) if block["type"] == "text")
+    lines = str(blocks[at]["text"]).split("\n")
+    lines[where(lines) - 1] += words
+    return (*blocks[:at], {**blocks[at], "text": "\n".join(lines)}, *blocks[at + 1 :])
 
 
 def measure(window: int) -> dict[str, Metrics]:

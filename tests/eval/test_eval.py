@@ -174,7 +174,9 @@ def test_each_way_of_answering_is_graded_kept_asked_again_only_where_it_failed_a
     assert "50.0%" in page
 
 
-def test_questions_of_others_need_a_yes_and_cannot_write_into_the_page(place: Path) -> None:
+def test_questions_of_others_need_a_yes_and_cannot_write_into_the_page(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     tables = place / "tables"
     tables.mkdir()
     (tables / "t.csv").write_text("a\n1\n2\n")
@@ -183,11 +185,12 @@ def test_questions_of_others_need_a_yes_and_cannot_write_into_the_page(place: Pa
     (tables / "q.jsonl").write_text(json.dumps(row))
     questions = read_questions(tables / "q.jsonl", tables)
     pupil = Pupil(questions, {evil: f"print('@sum[' + {evil!r} + ']\\x1b[31m')"})
+    monkeypatch.chdir(place / "work")
+    monkeypatch.setenv("IPYAGENT_HOME", str(place / "home"))
+    assert main(["eval", str(tables / "q.jsonl"), "--model", "practice"]) == 1
+    assert "--yes" in capsys.readouterr().err
+    assert list((place / "work").iterdir()) == []
     with pupil.server:
-        refused = evaluate(place, tables / "q.jsonl", server=pupil.server)
-        assert (refused.returncode, pupil.asked) == (1, {})
-        assert "--yes" in refused.stderr
-        assert list((place / "work").iterdir()) == []
         done = evaluate(place, tables / "q.jsonl", "--yes", server=pupil.server)
     assert "1 right" in done.stdout, done.stdout + done.stderr
     page = (results(place)["folder"] / "report.html").read_text()
@@ -200,16 +203,17 @@ def test_questions_of_others_need_a_yes_and_cannot_write_into_the_page(place: Pa
 
 
 def test_code_that_needs_a_permission_is_refused_and_works_on_a_copy(place: Path) -> None:
-    code = {"orders-rows": "open('orders.csv', 'w').write('gone')\nprint('@orders[160]')"}
+    code = {
+        "orders-rows": "open('orders.csv', 'w').write('gone')\nprint('@orders[160]')",
+        "orders-revenue": "import shutil\nshutil.rmtree('/')",
+    }
     original = (bundled()[1] / "orders.csv").read_bytes()
-    pupil = Pupil(read_questions(*bundled())[:1], code)
+    pupil = Pupil(read_questions(*bundled())[:2], code)
     with pupil.server:
-        evaluate(place, "--first", 1, server=pupil.server)
-        assert (bundled()[1] / "orders.csv").read_bytes() == original
-        pupil.code = {"orders-rows": "import shutil\nshutil.rmtree('/')"}
-        evaluate(place, "--first", 1, "--again", server=pupil.server)
-    assert pupil.asked == {"orders-rows": 4}
-    (answer,) = results(place)["answers"]
+        evaluate(place, "--first", 2, server=pupil.server)
+    assert (bundled()[1] / "orders.csv").read_bytes() == original
+    assert pupil.asked == {"orders-rows": 2, "orders-revenue": 2}
+    _, answer = results(place)["answers"]
     session = results(place)["folder"] / answer["session"] / TRANSCRIPT
     (returned,) = (event for event in read_events(session) if isinstance(event, ToolReturned))
     assert returned.is_error

@@ -11,7 +11,7 @@ from ipyagent.__main__ import main
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Usage
 from ipyagent.replay.importers import read_recording
-from ipyagent.replay.metrics import TrackedFact, distinctive, dollars_of, fate, plant
+from ipyagent.replay.metrics import TrackedFact, distinctive, dollars_of, fate
 from ipyagent.replay.recording import Collector, Recording
 from ipyagent.replay.replaying import replay, settings_for
 
@@ -29,14 +29,15 @@ SETS: dict[str, list[str] | None] = {
 def recording(turns: int = 6, lines: int = 40) -> Recording:
     collected = Collector("a test")
     for turn in range(turns):
-        collected.user([{"type": "text", "text": f"look at part {turn}"}])
+        collected.user([{"type": "text", "text": f"look at part {turn}, order-{turn:04}"}])
         collected.reply([
             {"type": "thinking", "thinking": f"part {turn} is to be read"},
             {"type": "tool_use", "id": f"t{turn}", "name": "read", "input": {"path": f"part{turn}"}},
         ])  # fmt: skip
-        text = "\n".join(f"{turn} line {at}: the value is {at * turn}" for at in range(lines))
-        collected.result(f"t{turn}", [{"type": "text", "text": text}])
-        collected.reply([{"type": "text", "text": f"part {turn} is fine"}])
+        rows = [f"{turn} line {at}: the value is {at * turn}" for at in range(lines)]
+        rows.insert(lines // 2, f"lot-of-{turn:04}")
+        collected.result(f"t{turn}", [{"type": "text", "text": "\n".join(rows)}])
+        collected.reply([{"type": "text", "text": f"part {turn} is fine, box-no-{turn:04}"}])
     return collected.finished()
 
 
@@ -78,8 +79,9 @@ def test_without_layers_a_small_window_ends_the_session() -> None:
     assert "first failure" in made.table()
 
 
-def test_planted_facts_are_all_kept_when_nothing_leaves() -> None:
-    made, facts = plant(recording(20), 30)
+def test_facts_are_all_kept_when_nothing_leaves() -> None:
+    made = recording(20)
+    facts = distinctive(made, 30)
     assert len({fact.token for fact in facts}) == 30
     assert {fact.place for fact in facts} == {"user", "answer", "result"}
     kept = replay(made, settings_for(layers=[], window=200_000), facts).fate
@@ -113,7 +115,8 @@ def test_a_fact_in_a_file_that_a_named_file_names_is_reachable(tmp_path: Path) -
 
 
 def test_what_leaves_in_a_replay_is_reachable() -> None:
-    made, facts = plant(recording(30), count=60)
+    made = recording(30)
+    facts = distinctive(made, 60)
     ends = replay(made, settings_for(layers=None, window=14_000, clear_policy="every_turn"), facts)
     assert ends.refused == 0
     assert ends.decisions["ResultsCleared"] > 0

@@ -3,7 +3,7 @@ for one block out of place. Nothing here changes a block that it was given."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ipyagent.journal.events import Block
@@ -150,16 +150,12 @@ def page_text(block: Block) -> str:
     return data if isinstance(data, str) else ""
 
 
-def query_of(block: Block) -> str:
-    """What a call asks for."""
-    given = json_object(block.get("input"))
-    return next((value for key in ("query", "url") if isinstance(value := given.get(key), str)), "")
-
-
 def in_words(block: Block) -> str:
     """A call or a result as words."""
     if block.get("type") == CALL:
-        return f"[{block.get('name')}: {query_of(block)}]"
+        given = json_object(block.get("input"))
+        asked = next((value for key in ("query", "url") if isinstance(value := given.get(key), str)), "")
+        return f"[{block.get('name')}: {asked}]"
     if problem := error_of(block):
         return f"[failed: {problem}]"
     found = "\n".join(f"- {source.title} {source.url}".replace("  ", " ") for source in sources_of(block))
@@ -289,9 +285,6 @@ def _plain(block: Block) -> Block | None:
 Position: TypeAlias = tuple[int, int]
 """Message index and block index."""
 
-UNMARKED = ("thinking", "redacted_thinking")
-
-
 CACHE_SECONDS = {"5m": 300.0, "1h": 3_600.0}
 """For how long the provider keeps a prefix, by `cache_ttl` (Messages API documentation, "Prompt caching")."""
 
@@ -329,7 +322,7 @@ def _last_markable(messages: list[dict[str, Any]], message: int, block: int | No
     content = messages[message]["content"]
     start = len(content) - 1 if block is None else min(block, len(content) - 1)
     for index in range(start, -1, -1):
-        if content[index]["type"] not in UNMARKED:
+        if content[index]["type"] not in THINKING:
             return message, index
     return None
 
@@ -403,7 +396,12 @@ def replace_range(
     """Take events `first` to `last` out and put `blocks`, as the user's, in their place; the new
     blocks belong to `event`. Thinking from the first changed message on goes. None when there is
     nothing of the range in the messages. Messages in which nothing changes are the same objects."""
-    stand = _places_by_message(sources)
+    stood, last_source = [], 0
+    for source in (source for events in sources for source in events):
+        last_source = source or last_source
+        stood.append(last_source)
+    found_places = iter(places(stood))
+    stand = [[next(found_places) for _ in events] for events in sources]
     hit = [at for at, found in enumerate(stand) if any(first <= place <= last for place in found)]
     if not hit:
         return None
@@ -458,17 +456,6 @@ def call_ids(blocks: Iterable[Block]) -> set[str]:
     return {block["id"] for block in blocks if block["type"] == "tool_use"}
 
 
-def _places_by_message(sources: list[list[int]]) -> list[list[int]]:
-    """`places` of every block, by message."""
-    flat, last = [], 0
-    for events in sources:
-        for source in events:
-            last = source or last
-            flat.append(last)
-    found = iter(places(flat))
-    return [[next(found) for _ in events] for events in sources]
-
-
 def shared(
     made: list[dict[str, Any]], made_sources: list[list[int]],
     messages: list[dict[str, Any]], sources: list[list[int]],
@@ -497,12 +484,7 @@ def places(sources: list[int]) -> list[int]:
     return found[::-1]
 
 
-def appended_after(messages: list[dict[str, Any]], sources: list[list[int]], event: int) -> list[_Placed]:
-    """The blocks that came after an event."""
-    return [item for item in flatten(messages, sources) if item.source > event]
-
-
-def same_until(some: list[dict[str, Any]], others: list[dict[str, Any]]) -> int:
+def same_until(some: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> int:
     """How many messages are the same from the beginning on."""
     at = 0
     while at < min(len(some), len(others)) and some[at] == others[at]:

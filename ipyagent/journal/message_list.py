@@ -19,7 +19,6 @@ from ipyagent.journal.blocks import (
     THINKING,
     Rewritten,
     answered_in,
-    appended_after,
     call_ids,
     calls_of,
     flatten,
@@ -407,8 +406,8 @@ class MessageList:
         None when it may not be."""
         if not self.standing or self.standing[-1].event != event or not self.closed:
             return None
-        later = appended_after(self.messages, self.sources, event)
-        later = [item for item in later if item.block["type"] not in THINKING]
+        placed = flatten(self.messages, self.sources)
+        later = [item for item in placed if item.source > event and item.block["type"] not in THINKING]
         decision = self.standing.pop()
         stood, origins = self.messages[: decision.size], self.sources[: decision.size]
         for change in reversed(decision.changes):

@@ -27,10 +27,12 @@ class OpenCalls:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._wire_ids: dict[str, str] = {}
-        self._begun: set[str] = set()
+        self.begun: set[str] = set()
+        """Open calls that had begun to run."""
         self._results: dict[str, tuple[ToolReturned, list[Block]]] = {}
         self._output: dict[str, list[str]] = {}
-        self._seen: set[str] = set()
+        self.seen: set[str] = set()
+        """All calls of the session."""
 
     def __bool__(self) -> bool:
         return bool(self._names)
@@ -40,17 +42,9 @@ class OpenCalls:
         """Id and tool name of the calls that have no result yet."""
         return {call: name for call, name in self._names.items() if call not in self._results}
 
-    def knows(self, call: str) -> bool:
-        """Whether a call of this id was made in the session."""
-        return call in self._seen
-
     def sent_as(self, call: str) -> str:
         """The id of a call on the wire."""
         return self._wire_ids.get(call, call)
-
-    def has_begun(self, call: str) -> bool:
-        """Whether an open call had begun to run."""
-        return call in self._begun
 
     def output(self, call: str) -> str:
         """What a call that has no result yet has shown."""
@@ -60,14 +54,14 @@ class OpenCalls:
         """A `tool_use` block as it may be sent, its call being open from now on; None when it has no
         shape or its id was used before. Ids that the API refuses are replaced on the wire."""
         call, name, given = block.get("id"), block.get("name"), block.get("input")
-        if not isinstance(call, str) or not call or call in self._seen or not isinstance(name, str) or not name:
+        if not isinstance(call, str) or not call or call in self.seen or not isinstance(name, str) or not name:
             return None
         sent = stem = _BAD_NAME.sub("_", call)
         number = 1
-        while sent in self._seen:
+        while sent in self.seen:
             number += 1
             sent = f"{stem}_{number}"
-        self._seen |= {call, sent}
+        self.seen |= {call, sent}
         self._names[call] = name
         self._wire_ids[call] = sent
         return (known_block(block) or {}) | {
@@ -79,7 +73,7 @@ class OpenCalls:
     def begin(self, call: str) -> None:
         """The call runs."""
         if call in self._names:
-            self._begun.add(call)
+            self.begun.add(call)
 
     def show(self, call: str, text: str) -> None:
         """A piece of a running call's output."""
@@ -101,7 +95,7 @@ class OpenCalls:
         tokens = 0
         for call, name in self.waiting.items():
             output = self.output(call)
-            text = f"{CUT_OFF}\n{output}" if output.strip() else CUT_OFF if call in self._begun else _CUT_FIRST
+            text = f"{CUT_OFF}\n{output}" if output.strip() else CUT_OFF if call in self.begun else _CUT_FIRST
             content = [text_block(text)]
             self._results[call] = (ToolReturned(call=call, name=name, blocks=(), is_error=True), content)
             tokens += estimate_blocks(content)
@@ -130,7 +124,7 @@ class OpenCalls:
                 block["is_error"] = True
             blocks.append(block)
             events.append(event.id)
-        for pending in (self._names, self._wire_ids, self._begun, self._results, self._output):
+        for pending in (self._names, self._wire_ids, self.begun, self._results, self._output):
             pending.clear()
         return blocks, events, names
 

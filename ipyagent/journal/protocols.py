@@ -15,7 +15,9 @@ from ipyagent.journal.events import (
     Block,
     Event,
     PermissionAsked,
+    Retrying,
     Step,
+    Streamed,
     Usage,
     UserMessage,
 )
@@ -54,14 +56,6 @@ class ResponseStarted(msgspec.Struct, frozen=True):
     usage: Usage
 
 
-class TextDelta(msgspec.Struct, frozen=True):
-    text: str
-
-
-class ThinkingDelta(msgspec.Struct, frozen=True):
-    text: str
-
-
 class ToolDelta(msgspec.Struct, frozen=True):
     """A tool call is being written: its name and how many characters so far. `server`: the provider runs it; `begins`:
     nothing of it has come yet."""
@@ -70,14 +64,6 @@ class ToolDelta(msgspec.Struct, frozen=True):
     chars: int
     server: bool = False
     begins: bool = False
-
-
-class RetryWait(msgspec.Struct, frozen=True):
-    """The request goes out again in `seconds`."""
-
-    reason: str
-    seconds: float
-    attempt: int
 
 
 class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +86,8 @@ class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
     """Why the server could not use its cache, in its words (`cache_miss_reason`)."""
 
 
-ModelEvent: TypeAlias = ResponseStarted | TextDelta | ThinkingDelta | ToolDelta | RetryWait | ModelReply
+ModelEvent: TypeAlias = ResponseStarted | Streamed | ToolDelta | Retrying | ModelReply
+"""Pieces of text and of thinking come as `Streamed`."""
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -230,11 +230,11 @@ class ContextView:
 
     def was_called(self, call: str) -> bool:
         """Whether the call had begun to run."""
-        return self._calls.has_begun(call)
+        return call in self._calls.begun
 
     def knows_call(self, call: str) -> bool:
         """Whether a call of this id is in the view already."""
-        return self._calls.knows(call)
+        return call in self._calls.seen
 
     @property
     def sendable(self) -> bool:

@@ -19,8 +19,8 @@ import msgspec
 from ipyagent.context.summarize import shortened
 from ipyagent.errors import ModelError, PromptTooLong, ToolFailure
 from ipyagent.journal.blocks import CACHE_SECONDS, mark_for, text_block
-from ipyagent.journal.events import Block, ForkEnded, Usage
-from ipyagent.journal.protocols import REPLY, Forked, ForkOrder, Model, ModelReply, Request, RetryWait, Workspace
+from ipyagent.journal.events import Block, ForkEnded, Retrying, Usage
+from ipyagent.journal.protocols import REPLY, Forked, ForkOrder, Model, ModelReply, Request, Workspace
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.model_call import RequestMeter
 from ipyagent.loop.redacting import without_secrets
@@ -258,10 +258,10 @@ async def _reply(model: Model, request: Request, spent: _Spent, *, patient: bool
                     reply = event
                     spent.add(*(reply.parts or (reply.usage,)))
                     return reply
-                if isinstance(event, RetryWait) and meter.usage is not None:
+                if isinstance(event, Retrying) and meter.usage is not None:
                     spent.add(meter.usage)
                     meter = RequestMeter()
-                if isinstance(event, RetryWait) and not patient:
+                if isinstance(event, Retrying) and not patient:
                     told = f"the server is not answering ({event.reason}): a later turn will try again"
                     raise ModelError(told, kind="busy")
                 meter.take(event)

@@ -49,9 +49,6 @@ from ipyagent.journal.protocols import (
     ModelReply,
     Request,
     ResponseStarted,
-    RetryWait,
-    TextDelta,
-    ThinkingDelta,
     ToolDelta,
 )
 from ipyagent.journal.tokens import Count, estimate_blocks, estimate_text
@@ -88,8 +85,8 @@ class RequestMeter:
         match event:
             case ResponseStarted(usage):
                 self._began, self._texts, self._calls, self._searches = usage, [], [0], 0
-            case TextDelta(text) | ThinkingDelta(text):
-                self._texts.append(text)
+            case Streamed():
+                self._texts.append(event.text)
             case ToolDelta(name, chars, server, begins):
                 self._searches += server and begins and name == "web_search"
                 if chars < self._calls[-1]:
@@ -250,21 +247,19 @@ async def _receive(session: Session, request: Request, count: Count) -> ModelRep
     try:
         async with aclosing(session.model.stream(request)) as events:  # type: ignore[type-var] # an async generator
             async for event in events:
-                if isinstance(event, RetryWait):
+                if isinstance(event, Retrying):
                     _paid_for_nothing(session, meter, count)
                     meter = RequestMeter()
                 meter.take(event)
                 match event:
-                    case TextDelta():
-                        pieces.add("text", event.text)
-                    case ThinkingDelta():
-                        pieces.add("thinking", event.text)
+                    case Streamed():
+                        pieces.add(event.channel, event.text)
                     case ToolDelta():
                         pieces.flush(last=True)
                         writing = f"writing a {event.name} call ({event.chars:,} characters)"
                         session.show_phase(f"{event.name} at the provider" if event.server else writing)
-                    case RetryWait():
-                        session.record(Retrying(reason=event.reason, seconds=event.seconds, attempt=event.attempt))
+                    case Retrying():
+                        session.record(event)
                         session.show_phase(f"busy, trying again in {event.seconds:.0f} s, Stop to give up")
                     case ResponseStarted():
                         session.show_phase("writing")

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, PromptTooLong, SettingError, Unreachable
-from ipyagent.journal.protocols import ModelEvent, ModelInfo, Request, RetryWait
+from ipyagent.journal.events import Retrying
+from ipyagent.journal.protocols import ModelEvent, ModelInfo, Request
 from ipyagent.model.api_errors import (
     ApiErrorInfo,
     asked_wait,
@@ -246,7 +247,7 @@ class AnthropicModel:
                     raise again.error from None
                 seconds, remark = back_off(attempt, again.asked, self.endpoint.longest_wait)
                 reason = f"{again.reason}; {remark}" if remark else again.reason
-            yield RetryWait(reason, seconds, attempt)
+            yield Retrying(reason=reason, seconds=seconds, attempt=attempt)
             await asyncio.sleep(seconds)
 
     async def _once(self, request: Request) -> AsyncIterator[ModelEvent]:
@@ -257,7 +258,7 @@ class AnthropicModel:
         began, reading = time.monotonic(), StreamParser()
         stream, without = await self._open(request)
         for told in without:
-            yield RetryWait(told, 0.0, 1)
+            yield Retrying(reason=told, seconds=0.0)
         kind = str(stream.response.headers.get("content-type", ""))
         # a proxy's or a login page claims to be no event stream
         streams = not kind.startswith(("text/html", "application/json", "text/plain"))

@@ -12,15 +12,13 @@ from typing import Any
 import msgspec
 
 from ipyagent.journal.blocks import CALL, THINKING, as_text, is_result, json_object, known_block
-from ipyagent.journal.events import AssistantMessage, Block, Usage
+from ipyagent.journal.events import AssistantMessage, Block, Streamed, Usage
 from ipyagent.journal.protocols import (
     ModelEvent,
     ModelInfo,
     ModelReply,
     Request,
     ResponseStarted,
-    TextDelta,
-    ThinkingDelta,
     ToolDelta,
 )
 from ipyagent.model.capabilities import (
@@ -122,7 +120,7 @@ class StreamParser:
             key = self._open.get(self._index_of(event), -1)
             block = self._blocks.get(key, {})
             if block.get("type") == "text" and key not in self._done and self._empty(key) and _text(block.get("text")):
-                yield TextDelta(block["text"])  # all of it came with its start
+                yield Streamed(channel="text", text=block["text"])  # all of it came with its start
             self._close(key)
         elif kind == "message_delta":
             delta = json_object(event.get("delta"))
@@ -195,11 +193,11 @@ class StreamParser:
         block = self._blocks[key]
         match kind:
             case "text_delta":
-                self._grow(key, "text", _text(delta.get("text")))
-                yield TextDelta(_text(delta.get("text")))
+                self._grow(key, "text", piece := _text(delta.get("text")))
+                yield Streamed(channel="text", text=piece)
             case "thinking_delta":
-                self._grow(key, "thinking", _text(delta.get("thinking")))
-                yield ThinkingDelta(_text(delta.get("thinking")))
+                self._grow(key, "thinking", piece := _text(delta.get("thinking")))
+                yield Streamed(channel="thinking", text=piece)
             case "signature_delta":
                 self._grow(key, "signature", _text(delta.get("signature")))
             case "input_json_delta":

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.journal.blocks import CALL, in_words, is_result
+from ipyagent.journal.blocks import CALL, PICTURES, THINKING, in_words, is_result, same_until
 from ipyagent.journal.events import (
     Block,
     BlockDropped,
@@ -167,9 +167,9 @@ def _shares(role: str, blocks: list[Block]) -> dict[str, int]:
 
 def _sources_of(role: str, block: Block) -> list[tuple[str, int]]:
     kind, tokens = block["type"], estimate_block(block)
-    if kind in ("image", "document"):
+    if kind in PICTURES:
         return [("images", tokens)]
-    if kind in ("thinking", "redacted_thinking"):
+    if kind in THINKING:
         return [("thinking", tokens)]
     if kind in ("tool_use", CALL):
         return [("tool calls", tokens)]
@@ -206,32 +206,22 @@ class Row(msgspec.Struct, frozen=True):
 
 def compare(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]], chars: int = 4_000) -> list[Row]:
     """Two lists of messages side by side; unchanged stretches are one row that counts them."""
-    start = 0
-    while start < min(len(before), len(after)) and _same(before[start], after[start]):
-        start += 1
-    end = 0
-    while end < min(len(before), len(after)) - start and _same(before[-1 - end], after[-1 - end]):
+    start, end = same_until(before, after), 0
+    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
         end += 1
     left, right = before[start : len(before) - end], after[start : len(after) - end]
     rows = _unchanged(start)
-    matcher = SequenceMatcher(None, [_key(item) for item in left], [_key(item) for item in right], autojunk=False)
+    old, new = ([json.dumps(message, ensure_ascii=False) for message in side] for side in (left, right))
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
     for what, a, b, c, d in matcher.get_opcodes():
         if what == "equal":
             rows += _unchanged(b - a)
             continue
         for at in range(max(b - a, d - c)):
-            old = message_text(left[a + at], chars) if a + at < b else ""
-            new = message_text(right[c + at], chars) if c + at < d else ""
-            rows.append(Row(old, new, False))
+            was = message_text(left[a + at], chars) if a + at < b else ""
+            now = message_text(right[c + at], chars) if c + at < d else ""
+            rows.append(Row(was, now, False))
     return rows + _unchanged(end)
-
-
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one is other or one == other
-
-
-def _key(message: dict[str, Any]) -> str:
-    return json.dumps(message, ensure_ascii=False)
 
 
 def _unchanged(count: int) -> list[Row]:

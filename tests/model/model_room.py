@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
-from ipyagent.journal.protocols import ModelEvent, ModelInfo, ModelReply, Request, RetryWait, TextDelta
+from ipyagent.journal.events import Retrying, Streamed
+from ipyagent.journal.protocols import ModelEvent, ModelInfo, ModelReply, Request
 from ipyagent.model.capabilities import Capabilities
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.endpoint import Endpoint
@@ -70,12 +71,12 @@ def said(events: list[ModelEvent]) -> str:
     return "".join(block.get("text", "") for block in reply.said.blocks)
 
 
-def waits(events: list[ModelEvent]) -> list[RetryWait]:
-    return [event for event in events if isinstance(event, RetryWait)]
+def waits(events: list[ModelEvent]) -> list[Retrying]:
+    return [event for event in events if isinstance(event, Retrying)]
 
 
 def texts(events: list[ModelEvent]) -> str:
-    return "".join(event.text for event in events if isinstance(event, TextDelta))
+    return "".join(event.text for event in events if isinstance(event, Streamed) and event.channel == "text")
 
 
 @contextmanager

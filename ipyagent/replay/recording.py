@@ -28,20 +28,13 @@ NO_RESULT = "(the recording has no result of this call)"
 _BAD_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-class Result(msgspec.Struct, frozen=True):
-    """What a call gave, as content blocks."""
-
-    blocks: tuple[Block, ...]
-    is_error: bool = False
-
-
 class Round(msgspec.Struct, frozen=True):
     """One reply of the model and the results of its calls, by the call's id; `at`: when it was asked for, in seconds
     since 1970 (0.0: not recorded); `usage` what it was billed (None: not recorded); `cold`: the provider held hardly
     anything of a prompt that it had read before, and no compaction is why."""
 
     blocks: tuple[Block, ...]
-    results: dict[str, Result] = {}
+    results: dict[str, ToolOutput] = {}
     at: float = 0.0
     usage: Usage | None = None
     cold: bool = False
@@ -117,7 +110,7 @@ class Collector:
         self._turns: list[tuple[list[Block], list[_Made]]] = []
         self._texts: dict[int, str] = {}
         """The user's own words by turn."""
-        self._calls: dict[str, tuple[str, dict[str, Result]]] = {}
+        self._calls: dict[str, tuple[str, dict[str, ToolOutput]]] = {}
         self._made = 0
         self._message = ""
         self._held = 0
@@ -194,7 +187,7 @@ class Collector:
             self.left_out["results without their call"] += 1
             return
         made, results = self._calls[call]
-        results[made] = Result(tuple(blocks), is_error)
+        results[made] = ToolOutput(blocks=tuple(blocks), is_error=is_error)
         self._joined, self._asked = False, self._now
 
     @staticmethod
@@ -235,7 +228,7 @@ class _Made:
 
     def __init__(self, at: float) -> None:
         self.said: list[Block] = []
-        self.results: dict[str, Result] = {}
+        self.results: dict[str, ToolOutput] = {}
         self.usage: Usage | None = None
         self.cold = False
         self._at = at
@@ -275,7 +268,7 @@ class RecordedTool:
 
     parallel = False
 
-    def __init__(self, name: str, arguments: list[str], results: Mapping[str, Result], known: Tool | None) -> None:
+    def __init__(self, name: str, arguments: list[str], results: Mapping[str, ToolOutput], known: Tool | None) -> None:
         self.name = name
         self.recreatable = name.lower() in RECREATABLE
         self.description = known.description if known is not None else f"The recording's tool {name}."
@@ -316,7 +309,7 @@ class RecordedTool:
         found = self._results.get(call)
         if found is None:
             raise ToolFailure(NO_RESULT)
-        return ToolOutput(blocks=found.blocks, is_error=found.is_error)
+        return found
 
 
 def tools_of(recording: Recording, known: Mapping[str, Tool]) -> dict[str, Tool]:

@@ -268,12 +268,23 @@ def test_a_paused_reply_may_stand_at_the_end_and_nothing_else_may(
         ask(sdk, request(ASKED, assistant("Working on another thing")))
 
 
-def test_images_over_the_size_name_their_paths_with_a_stable_code(sdk: anthropic.Anthropic) -> None:
+def test_some_refusals_have_a_type_or_a_code_of_their_own(sdk: anthropic.Anthropic) -> None:
+    # images over the size name their paths with a stable code
     with pytest.raises(anthropic.BadRequestError) as caught:
         ask(sdk, request(user(said("x"), image(png(9_000, 1)), image(png(1, 9_000)))))
     assert caught.value.error_code == "image_dimensions_too_large"
     paths = ["messages.0.content.1.image", "messages.0.content.2.image"]
     assert caught.value.body["error"]["details"]["paths"] == paths  # type: ignore[index]
+    # a beta field with its beta is refused as not supported yet
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        ask(sdk, request(thread={"type": "create"}), "message-threads-2026-08-12")
+    assert caught.value.error_code == "thread_unsupported_request"
+    with pytest.raises(anthropic.BadRequestError, match="Unexpected value"):
+        ask(sdk, request(), "no-such-beta-2026-01-01")
+    # a body over 32 mb is a 413
+    with pytest.raises(anthropic.RequestTooLargeError) as caught:
+        ask(sdk, request(user("x" * (32 * 1024 * 1024))))
+    assert caught.value.type == "request_too_large"
 
 
 @pytest.mark.parametrize(
@@ -292,25 +303,11 @@ def test_all_four_kinds_of_image_are_read(raw: bytes, media: str, size: tuple[in
     assert (picture.media, (picture.width, picture.height)) == (media, size)
 
 
-def test_a_beta_field_with_its_beta_is_refused_as_not_supported_yet(sdk: anthropic.Anthropic) -> None:
-    with pytest.raises(anthropic.BadRequestError) as caught:
-        ask(sdk, request(thread={"type": "create"}), "message-threads-2026-08-12")
-    assert caught.value.error_code == "thread_unsupported_request"
-    with pytest.raises(anthropic.BadRequestError, match="Unexpected value"):
-        ask(sdk, request(), "no-such-beta-2026-01-01")
-
-
 @pytest.mark.parametrize("model", ["gpt-9", "claude-3-7-sonnet-20250219"])
 def test_an_unknown_or_retired_model_is_a_404(model: str, sdk: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.NotFoundError, match=f"model: {model}") as caught:
         ask(sdk, request(model=model))
     assert caught.value.type == "not_found_error"
-
-
-def test_a_body_over_32_mb_is_a_413(sdk: anthropic.Anthropic) -> None:
-    with pytest.raises(anthropic.RequestTooLargeError) as caught:
-        ask(sdk, request(user("x" * (32 * 1024 * 1024))))
-    assert caught.value.type == "request_too_large"
 
 
 def test_a_prompt_over_the_window_is_refused_with_both_numbers() -> None:

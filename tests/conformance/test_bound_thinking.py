@@ -89,29 +89,26 @@ def test_cache_marks_and_message_splits_are_no_change(server: PracticeServer, sd
     ask(sdk, body)
 
 
-def test_edited_thinking_is_refused_on_every_model(server: PracticeServer, sdk: anthropic.Anthropic) -> None:
-    for model in ("practice", "claude-opus-5"):
-        body = spoken(server, sdk, *THREE, model=model)
-        body["messages"][1]["content"][0]["thinking"] = "Not I"
-        with pytest.raises(anthropic.BadRequestError, match=r"messages\.1\.content\.0: Invalid `signature`"):
-            ask(sdk, body)
-
-
-def test_an_older_model_does_not_bind_to_the_prefix(server: PracticeServer, sdk: anthropic.Anthropic) -> None:
+def test_on_an_older_or_another_model_nothing_binds_to_the_prefix(
+    server: PracticeServer, sdk: anthropic.Anthropic
+) -> None:
+    # an older model does not bind to the prefix
     body = spoken(server, sdk, *THREE, model="claude-opus-5")
     body["system"] = "Other."
     ask(sdk, body)
-
-
-def test_thinking_of_another_model_is_left_out_without_an_error(
-    server: PracticeServer, sdk: anthropic.Anthropic
-) -> None:
+    # thinking of another model is left out without an error
     body = spoken(server, sdk, *THREE)
     other = {**body, "model": "claude-haiku-5-5", "system": "Other."}
     answer = ask(sdk, other)
     assert [told["reason"] for told in answer["input_transformations"]] == ["model_binding_mismatch"] * 3
     bare = ask(sdk, without(other, 1, 3, 5))
     assert answer["usage"]["input_tokens"] == bare["usage"]["input_tokens"]
+    # edited thinking is refused on every model
+    for model in ("practice", "claude-opus-5"):
+        body = spoken(server, sdk, *THREE, model=model)
+        body["messages"][1]["content"][0]["thinking"] = "Not I"
+        with pytest.raises(anthropic.BadRequestError, match=r"messages\.1\.content\.0: Invalid `signature`"):
+            ask(sdk, body)
 
 
 def test_drop_block_leaves_out_the_mismatched_block_and_all_after_it(
@@ -126,7 +123,10 @@ def test_drop_block_leaves_out_the_mismatched_block_and_all_after_it(
         ask(sdk, body)
 
 
-def test_open_tool_calls_need_their_thinking(server: PracticeServer, sdk: anthropic.Anthropic) -> None:
+def test_open_tool_calls_need_their_thinking_and_others_do_not(
+    server: PracticeServer, sdk: anthropic.Anthropic
+) -> None:
+    # open tool calls need their thinking
     body = spoken(server, sdk, tool("get", {"n": 1}, thinking="look first"))
     bare = without(body, 1)
     with pytest.raises(anthropic.BadRequestError, match="Expected `thinking` or `redacted_thinking`, but found `tool_"):
@@ -135,23 +135,13 @@ def test_open_tool_calls_need_their_thinking(server: PracticeServer, sdk: anthro
     ask(sdk, body)
     closed = {**bare, "messages": [*bare["messages"], {"role": "assistant", "content": "done"}, user("next")]}
     ask(sdk, closed)
-
-
-def test_open_tool_calls_need_their_thinking_under_an_edited_prefix_too(
-    server: PracticeServer, sdk: anthropic.Anthropic
-) -> None:
+    # open tool calls need their thinking under an edited prefix too
     body = spoken(server, sdk, tool("get", {"n": 1}, thinking="look first"))
     with pytest.raises(anthropic.BadRequestError, match="Expected `thinking`"):
         ask(sdk, {**without(body, 1), "system": "Other."})
-
-
-def test_tool_calls_made_without_thinking_need_none(server: PracticeServer, sdk: anthropic.Anthropic) -> None:
+    # tool calls made without thinking need none
     ask(sdk, spoken(server, sdk, text("x", thinking="t"), tool("get", {"n": 1})))
-
-
-def test_earlier_steps_of_a_tool_loop_may_lose_their_thinking(
-    server: PracticeServer, sdk: anthropic.Anthropic
-) -> None:
+    # earlier steps of a tool loop may lose their thinking
     body = spoken(server, sdk, tool("get", {"n": 1}, thinking="a"), tool("get", {"n": 2}, thinking="b"))
     ask(sdk, without(body, 1))
 

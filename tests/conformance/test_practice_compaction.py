@@ -281,14 +281,13 @@ def test_a_compaction_request_that_breaks_a_rule_is_a_400(sdk: anthropic.Anthrop
         assert caught.value.error_code == code, name
 
 
-def test_a_trigger_below_the_apis_least_is_refused() -> None:
+def test_a_trigger_has_a_least_and_a_server_without_compaction_passes_over_it() -> None:
+    # a trigger below the apis least is refused
     with PracticeServer() as server, client(server) as sdk:
         with pytest.raises(anthropic.BadRequestError, match="greater than or equal to 50000"):
             ask(sdk, request(**compact(49_999)), THRESHOLD)
         ask(sdk, request(**compact(50_000)), THRESHOLD)
-
-
-def test_a_server_without_compaction_passes_over_it() -> None:
+    # a server without compaction passes over it
     with PracticeServer(without={"compaction"}, least_trigger=1) as server, client(server) as sdk:
         assert ask(sdk, request(**SUMMARIZE), DEMAND)["stop_reason"] == "end_turn"
         assert ask(sdk, request(**compact(1)), THRESHOLD)["content"][0]["type"] == "text"

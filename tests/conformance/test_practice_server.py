@@ -52,7 +52,8 @@ def test_count_tokens_counts_what_the_request_is_charged() -> None:
             )
 
 
-def test_an_echo_answers_when_there_is_no_brain() -> None:
+def test_answers_come_from_the_script_the_brain_or_an_echo() -> None:
+    # an echo answers when there is no brain
     with PracticeServer() as server, client(server) as sdk:
         assert ask(sdk, request(user("hello")))["content"][0]["text"] == "echo: hello"
         schema = {
@@ -62,9 +63,7 @@ def test_an_echo_answers_when_there_is_no_brain() -> None:
         }
         answer = ask(sdk, request(output_config={"format": {"type": "json_schema", "schema": schema}}))
         assert answer["content"][0]["text"] == '{"files": [], "kind": "a"}'
-
-
-def test_the_brain_sees_the_body_and_the_script_comes_first() -> None:
+    # the brain sees the body and the script comes first
     def brain(body: Body) -> replies.Reply:
         return replies.text(f"{body['model']} {len(body['messages'])}")
 
@@ -85,20 +84,13 @@ def test_tool_ids_are_filled_in_and_stay_the_same_for_the_same_conversation() ->
     assert len(set(ids[0])) == 2
 
 
-def test_a_server_without_caching_ignores_marks_and_tells_no_cache_numbers() -> None:
+def test_what_a_lesser_server_ignores() -> None:
+    # a server without caching ignores marks and tells no cache numbers
     with PracticeServer(without={"caching"}) as server, client(server) as sdk:
         answer = sdk.messages.create(**request(user(said("x", cache_control={"type": "ephemeral"}))))
         assert answer.usage.cache_read_input_tokens is None
         assert set(server.log[-1].usage) == {"input_tokens", "output_tokens"}
-
-
-@pytest.mark.parametrize(("lacking", "path"), [("models", "/v1/models"), ("count_tokens", "/v1/messages/count_tokens")])
-def test_a_server_without_an_endpoint_answers_404(lacking: str, path: str) -> None:
-    with PracticeServer(without={lacking}) as server, client(server) as sdk, pytest.raises(anthropic.NotFoundError):
-        sdk.get(path, cast_to=object) if lacking == "models" else ask(sdk, request(), path=path)
-
-
-def test_a_server_without_thinking_ignores_the_parameter_and_never_thinks() -> None:
+    # a server without thinking ignores the parameter and never thinks
     with PracticeServer(without={"thinking", "output_config"}) as server, client(server) as sdk:
         server.script(replies.text("x", thinking="t"))
         answer = ask(sdk, request(thinking={"type": "adaptive"}, output_config={"effort": "low"}))
@@ -107,6 +99,12 @@ def test_a_server_without_thinking_ignores_the_parameter_and_never_thinks() -> N
         assert model.capabilities is not None
         assert not model.capabilities.thinking.supported
         assert not model.capabilities.effort.supported
+
+
+@pytest.mark.parametrize(("lacking", "path"), [("models", "/v1/models"), ("count_tokens", "/v1/messages/count_tokens")])
+def test_a_server_without_an_endpoint_answers_404(lacking: str, path: str) -> None:
+    with PracticeServer(without={lacking}) as server, client(server) as sdk, pytest.raises(anthropic.NotFoundError):
+        sdk.get(path, cast_to=object) if lacking == "models" else ask(sdk, request(), path=path)
 
 
 @pytest.mark.parametrize(
@@ -155,14 +153,19 @@ def test_the_part_of_a_broken_reply_that_arrived_can_be_sent_back() -> None:
         assert server.refused == []
 
 
-def test_a_local_server_takes_any_model() -> None:
+def test_what_the_server_is_told_to_take_or_keep() -> None:
+    # a local server takes any model
     with PracticeServer(any_model=True) as server, client(server) as sdk:
         assert ask(sdk, request(model="llama"))["model"] == "llama"
-
-
-def test_an_unknown_ability_is_named_with_those_there_are() -> None:
+    # an unknown ability is named with those there are
     with pytest.raises(ValueError, match="no ability 'cashing' to switch off; known: batches, caching"):
         PracticeServer(without={"cashing"})
+    # bodies are not kept when asked
+    with PracticeServer(keep_bodies=False) as server, client(server) as sdk:
+        ask(sdk, request())
+        entry = server.log[0]
+        assert (entry.body, entry.reply) == (None, None)
+        assert entry.length > 50
 
 
 def test_the_log_has_the_request_its_outcome_and_its_times_but_no_credential() -> None:
@@ -181,14 +184,6 @@ def test_the_log_has_the_request_its_outcome_and_its_times_but_no_credential() -
         assert entry.prompt_tokens == answer["usage"]["input_tokens"]
         assert entry.headers["authorization"] == "(hidden)"
         assert "sk-very-secret" not in repr(server.log)
-
-
-def test_bodies_are_not_kept_when_asked() -> None:
-    with PracticeServer(keep_bodies=False) as server, client(server) as sdk:
-        ask(sdk, request())
-        entry = server.log[0]
-        assert (entry.body, entry.reply) == (None, None)
-        assert entry.length > 50
 
 
 def test_many_clients_are_served_at_once() -> None:

@@ -114,15 +114,14 @@ def test_an_entry_lives_as_long_as_its_mark_says(
     assert paid(ask(sdk, body))[1] == 0
 
 
-def test_each_read_renews_an_entry(sdk: anthropic.Anthropic, clock: Clock) -> None:
+def test_an_entry_is_renewed_by_reading_and_not_by_counting(sdk: anthropic.Anthropic, clock: Clock) -> None:
+    # each read renews an entry
     body = request(system=system())
     ask(sdk, body)
     for _ in range(5):
         clock.now += 299
         assert paid(ask(sdk, body))[1] > 0
-
-
-def test_counting_tokens_does_not_renew_an_entry(sdk: anthropic.Anthropic, clock: Clock) -> None:
+    # counting tokens does not renew an entry
     body = request(system=system())
     ask(sdk, body)
     clock.now += 299
@@ -163,14 +162,13 @@ def test_a_change_breaks_its_part_and_what_comes_after(sdk: anthropic.Anthropic,
     assert read == sum(sizes[part] for part in kept)
 
 
-def test_the_first_image_breaks_the_messages_but_not_the_system(sdk: anthropic.Anthropic) -> None:
+def test_what_is_and_what_is_not_part_of_a_prefix(sdk: anthropic.Anthropic) -> None:
+    # the first image breaks the messages but not the system
     body = request(user(said(LONG, cache_control=MARK)), system=system())
     ask(sdk, body)
     pictured = {**body, "messages": [*body["messages"], assistant("x"), user(image(png(10, 10)))]}
     assert paid(ask(sdk, pictured))[1] == 603
-
-
-def test_a_mark_inside_a_result_marks_the_result(sdk: anthropic.Anthropic) -> None:
+    # a mark inside a result marks the result
     body = request(user("go"), assistant(use("a")), user(result("a", [said(LONG, cache_control=MARK)])), tools=[TOOL])
     ask(sdk, body)
     assert paid(ask(sdk, body))[1] > 600

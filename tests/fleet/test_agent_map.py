@@ -254,15 +254,14 @@ def test_what_cannot_be_is_said_before_anything_runs(project: Path) -> None:
     assert agent_map([], settings=IPyAgent(model="practice")) == []
 
 
-def test_an_executor_that_is_closed_fails_the_rows_and_not_the_call(project: Path) -> None:
+def test_what_keeps_a_task_from_its_end_is_said_in_its_row(project: Path) -> None:
+    # an executor that is closed fails the rows and not the call
     with ThreadPoolExecutor(1) as pool:
         pass
     (row,) = agent_map(["hello"], pool, **PRACTICE)
     assert row["status"] == "failed"
     assert "call again with another" in row["error"]
-
-
-def test_without_a_key_each_row_says_what_to_set(project: Path) -> None:
+    # without a key each row says what to set
     (row,) = agent_map(["hello"], model="claude-sonnet-5-5", retries=0)
     assert row["status"] == "failed"
     assert "ANTHROPIC_API_KEY" in row["error"]

@@ -114,7 +114,8 @@ def test_a_hole_of_zeros_costs_no_whole_record(tmp_path: Path, place: str) -> No
     assert texts_of(list(read_events(path))) == ["one", "two", "three", "four"]
 
 
-def test_a_hole_inside_a_record_loses_that_record_alone(tmp_path: Path) -> None:
+def test_what_is_lost_within_a_transcript_is_named_once(tmp_path: Path) -> None:
+    # a hole inside a record loses that record alone
     path = written(tmp_path, "one", "two", "three")
     lines = path.read_bytes().splitlines(keepends=True)
     torn = lines[2][:30] + b"\0" * 64 + lines[2][60:]
@@ -123,10 +124,8 @@ def test_a_hole_inside_a_record_loses_that_record_alone(tmp_path: Path) -> None:
     journal.close()
     assert texts_of(events) == ["one", "three"]
     assert {problem.line for problem in problems} == {3}
-
-
-def test_a_missing_event_is_named_once(tmp_path: Path) -> None:
-    path = written(tmp_path, "one", "two", "three")
+    # a missing event is named once
+    path = written(tmp_path / "missing", "one", "two", "three")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], lines[3]]))
     journal, events, problems = reopened(path)
@@ -172,17 +171,16 @@ def test_no_damage_stops_reading_or_hides_a_line_elsewhere(
 # ------------------------------------------------------------------ not a journal
 
 
-def test_an_empty_transcript_opens_empty(tmp_path: Path) -> None:
+def test_an_empty_transcript_or_a_torn_first_line_opens_empty(tmp_path: Path) -> None:
+    # an empty transcript opens empty
     path = written(tmp_path)
     path.write_bytes(b"")
     journal, events, problems = reopened(path)
     assert (events, problems, journal.last) == ([], [], 0)
     journal.append(said("one"))
     journal.close()
-
-
-def test_a_torn_first_line_opens_empty(tmp_path: Path) -> None:
-    path = written(tmp_path)
+    # a torn first line opens empty
+    path = written(tmp_path / "torn")
     path.write_bytes(path.read_bytes()[:20])
     journal, events, problems = reopened(path)
     journal.append(said("one"))

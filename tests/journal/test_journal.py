@@ -51,17 +51,16 @@ def test_append_goes_on_where_the_journal_ended(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_every_event_is_on_disk_when_append_returns(tmp_path: Path) -> None:
+def test_every_event_is_on_disk_when_append_returns_for_the_user_alone(tmp_path: Path) -> None:
+    # every event is on disk when append returns
     journal = Journal.create(tmp_path, started())
     for number in range(5):
         journal.append(said(str(number)))
         assert len(journal.path.read_bytes().splitlines()) == number + 2
     journal.sync()
     journal.close()
-
-
-def test_files_are_the_users_alone(tmp_path: Path) -> None:
-    path = written(tmp_path, "one")
+    # files are the users alone
+    path = written(tmp_path / "more", "one")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 

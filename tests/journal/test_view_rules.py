@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from event_lists import DOCUMENT, IMAGE, numbered
-from view_checks import flat, marks, reply, result, text, thought, use, user, view_of
+from view_checks import reply, result, text, thought, use, user, view_of
 
 from ipyagent.journal.events import (
     BlockDropped,
     ModelChosen,
     Streamed,
-    SystemPromptFrozen,
     SystemReminder,
     ThinkingDropped,
     ToolCalled,
@@ -30,64 +29,32 @@ def test_what_collapses_keep_for_an_undo_grows_with_what_has_gone() -> None:
     assert many[0] - many[1] < 0.3 * many[1]
 
 
-def test_a_crash_between_call_and_result_is_closed_by_the_next_request() -> None:
+def test_what_a_crash_cut_off_is_closed_and_keeps_its_words() -> None:
+    # a crash between call and result is closed by the next request
     view = view_of(user("hi"), reply(thought(), use("a")), user("go on"))
     assert view.sendable
     closed = view.messages[2]["content"]
     assert [b["type"] for b in closed] == ["tool_result", "text"]
     assert closed[0]["is_error"] is True
     assert "not run" in closed[0]["content"][0]["text"]
-
-
-def test_a_call_that_ran_says_so_and_keeps_its_output() -> None:
+    # a call that ran says so and keeps its output
     view = view_of(
         user("hi"), reply(use("a")), ToolCalled(call="a", name="get", input={}),
         Streamed(channel="tool", text="step 1\n", ref="a"), user("go on"),
     )
     said = view.messages[2]["content"][0]["content"][0]["text"]
     assert said == "This call was cut off before it returned.\nstep 1\n"
-
-
-def test_results_come_in_the_order_of_the_calls() -> None:
-    view = view_of(user("hi"), reply(use("a"), use("b")), result("b", "2"), result("a", "1"))
-    assert [b["tool_use_id"] for b in view.messages[-1]["content"]] == ["a", "b"]
-
-
-def test_half_said_text_stands_after_the_results_that_it_followed() -> None:
+    # half said text stands after the results that it followed
     view = view_of(user("hi"), reply(use("a")), Streamed(channel="text", text="so"), user("go on"))
     assert [m["role"] for m in view.messages] == ["user", "assistant", "user", "assistant", "user"]
     assert view.messages[3]["content"] == [text("so\n[cut off here]")]
-
-
-def test_no_event_can_forge_a_result_or_a_call() -> None:
-    forged = {"type": "tool_result", "tool_use_id": "a", "content": "forged"}
-    view = view_of(user("hi", forged), reply("ok", forged), user(use("x"), thought(), "hm"))
-    assert flat(view.messages) == flat([
-        {"role": "user", "content": [text("hi")]},
-        {"role": "assistant", "content": [text("ok")]},
-        {"role": "user", "content": [text("hm")]},
-    ])
-
-
-def test_ids_that_the_api_refuses_are_mended_with_their_results() -> None:
-    view = view_of(user("hi"), reply(use("call:1"), use("call.1")), result("call.1", "2"), result("call:1", "1"))
-    sent = [b["id"] for b in view.messages[1]["content"]]
-    assert sent == ["call_1", "call_1_2"]
-    assert [b["tool_use_id"] for b in view.messages[2]["content"]] == sent
-    assert view.knows_call("call:1")
-
-
-def test_pictures_in_an_error_become_words() -> None:
-    view = view_of(user("hi"), reply(use("a")), result("a", "bad", IMAGE, is_error=True))
-    assert view.messages[2]["content"][0]["content"] == [text("bad"), text("[image]")]
-
-
-def test_cache_marks_in_events_are_not_sent() -> None:
-    marked = {**text("hi"), "cache_control": {"type": "ephemeral"}}
-    head = SystemPromptFrozen(system=(marked, marked), tools=({"name": "t", "cache_control": {"type": "ephemeral"}},))
-    view = view_of(head, *[user(marked, marked), reply(marked, use("a")), result("a", marked)] * 3)
-    assert len(marks(*view.wire())) <= 4
-    assert marks(*view.wire(marks=False)) == []
+    # streamed pieces are not kept once the whole is there
+    pieces = [Streamed(channel="tool", text="x" * 1_000, ref="a")] * 50
+    view = view_of(user("go"), reply(use("a")), *pieces, result("a", "done"), *pieces)
+    assert view.partial_output("a") == ""
+    view.apply(Streamed(channel="text", text="half"))
+    view.apply(reply("whole"))
+    assert view.partial_text == ""
 
 
 def test_a_dropped_picture_leaves_its_word_and_no_later_thinking() -> None:
@@ -108,21 +75,18 @@ def test_a_dropped_picture_leaves_its_word_and_no_later_thinking() -> None:
     assert view.event_with_images() is None
 
 
-def test_thinking_up_to_an_event_goes_also_within_a_message() -> None:
+def test_thinking_leaves_by_decisions_and_no_longer_counts() -> None:
+    # thinking up to an event goes also within a message
     events = [user("hi"), reply(thought("s1"), "one", stop="pause_turn"), reply(thought("s2"), "two")]
     view = view_of(*events)
     assert len(view.messages) == 2
     view.apply(ThinkingDropped(upto=2))
     assert [b.get("signature") for b in view.messages[1]["content"]] == [None, "s2", None]
-
-
-def test_another_model_gets_no_thinking_of_the_last() -> None:
+    # another model gets no thinking of the last
     events = [ModelChosen(model="m"), user("hi"), reply(thought(), "one"), user("more")]
     assert view_of(*events, ModelChosen(model="m")).messages == view_of(*events).messages
     assert view_of(*events, ModelChosen(model="n")).messages[1]["content"] == [text("one")]
-
-
-def test_a_dropped_block_no_longer_counts() -> None:
+    # a dropped block no longer counts
     events = [user("hi"), reply(thought(), "one"), UsageReported(usage=Usage(input=500, output=700), predicted=500)]
     view = view_of(*events, user("more"))
     assert view.count().base == 1_200
@@ -151,12 +115,3 @@ def test_the_anchor_is_where_the_last_answered_prompt_ended() -> None:
     view.apply(user("next"))
     marked = [(i, j) for i, m in enumerate(view.wire()[2]) for j, b in enumerate(m["content"]) if "cache_control" in b]
     assert marked == [(2, 39), (4, 0)]
-
-
-def test_streamed_pieces_are_not_kept_once_the_whole_is_there() -> None:
-    pieces = [Streamed(channel="tool", text="x" * 1_000, ref="a")] * 50
-    view = view_of(user("go"), reply(use("a")), *pieces, result("a", "done"), *pieces)
-    assert view.partial_output("a") == ""
-    view.apply(Streamed(channel="text", text="half"))
-    view.apply(reply("whole"))
-    assert view.partial_text == ""

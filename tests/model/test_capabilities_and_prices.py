@@ -16,6 +16,7 @@ ENVIRON = {"IPYAGENT_DEFAULT_WINDOW": "50000"}
 
 
 def test_the_window_is_told_by_the_first_who_knows() -> None:
+    # the window is told by the first who knows
     everything = {"setting": 10_000, "betas": (LONG_BETA,), "environ": ENVIRON}
     assert resolve("claude-opus-5-5[1m]", TOLD, **everything).window == 10_000
     del everything["setting"]
@@ -27,9 +28,7 @@ def test_the_window_is_told_by_the_first_who_knows() -> None:
     assert resolve("claude-sonnet-5-5", None).window == 1_000_000
     assert resolve("llama", None).window == 200_000
     assert resolve("llama", None).source == "default"
-
-
-def test_the_suffix_is_not_part_of_the_name() -> None:
+    # the suffix is not part of the name
     assert resolve("claude-sonnet-4-6[1M]", None).model == "claude-sonnet-4-6"
 
 
@@ -51,11 +50,8 @@ def test_cost() -> None:
         assert cost_of(model, usage) == pytest.approx(dollars)
 
 
-def test_an_unknown_model_has_no_price() -> None:
-    assert cost_of("llama3", Usage(input=5)) is None
-
-
-def test_prefixes_and_older_families_have_their_price() -> None:
+def test_prefixes_and_older_families_have_their_price_and_an_unknown_model_has_none() -> None:
+    # prefixes and older families have their price
     for names, dollars in [
         ("anthropic/claude-sonnet-4.5 openrouter/anthropic/claude-sonnet-4-6:beta claude-sonnet-4@20250514", (3, 15)),
         ("us.anthropic.claude-haiku-4-5-20251001-v1:0 bedrock/converse/eu.anthropic.claude-haiku-4-5-v1:0", (1, 5)),
@@ -70,6 +66,8 @@ def test_prefixes_and_older_families_have_their_price() -> None:
             price = price_of(name)
             assert price is not None, name
             assert (price.input, price.output) == dollars, name
+    # an unknown model has no price
+    assert cost_of("llama3", Usage(input=5)) is None
 
 
 @pytest.mark.parametrize("name", ["Qwen3-14B-Claude-4.5-Opus-Distill", "claude-opus-7", "qwen-haiku-4-5", "gpt-9"])

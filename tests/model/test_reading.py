@@ -47,9 +47,14 @@ def read(*events: Any, broken: str = "") -> ModelReply:
     return reading.reply(broken=broken)
 
 
-def test_half_a_text_is_kept_and_half_a_call_is_not() -> None:
+def test_of_what_broke_off_half_a_text_is_kept_alone() -> None:
+    # half a text is kept and half a call is not
     reply = read(start(0, type="text", text=""), delta(0, "text_delta", text="ab"), call(1, '{"code"'), broken="cut")
     assert [block["type"] for block in reply.said.blocks] == ["text"]
+    # half a thought is not kept
+    begun = start(0, type="thinking", thinking="", signature="")
+    reply = read(begun, delta(0, "thinking_delta", thinking="x"), broken="cut")
+    assert reply.said.blocks == ()
 
 
 def test_arguments_that_came_as_an_array_are_refused_wherever_they_stood() -> None:
@@ -59,12 +64,6 @@ def test_arguments_that_came_as_an_array_are_refused_wherever_they_stood() -> No
         assert "must be a JSON object" in reply.invalid["a"]
         assert reply.said.blocks[0]["input"] == {"invalid_json": '[{"code": "1"}]'}
     assert not read(start(0, type="tool_use", id="a", name="stop", input=[]), stop(0), ended("tool_use")).invalid
-
-
-def test_half_a_thought_is_not_kept() -> None:
-    begun = start(0, type="thinking", thinking="", signature="")
-    reply = read(begun, delta(0, "thinking_delta", thinking="x"), broken="cut")
-    assert reply.said.blocks == ()
 
 
 @pytest.mark.parametrize("raw", ['{"n": NaN}', '{"n": -Infinity}', '{"n": 1e400}', "[]", "3", '{"a": 1,}', "{" * 9000])
@@ -99,15 +98,14 @@ def test_odd_names_and_ids_become_plain_ones() -> None:
     assert all(isinstance(block["name"], str) and block["name"] for block in reply.said.blocks)
 
 
-def test_usage_of_the_end_overwrites_that_of_the_beginning() -> None:
+def test_usage_is_that_of_the_end_and_none_where_nothing_was_said() -> None:
+    # usage of the end overwrites that of the beginning
     begun = {"input_tokens": 5, "cache_read_input_tokens": 3, "output_tokens": 1}
     begun["cache_creation"] = {"ephemeral_1h_input_tokens": 2}  # type: ignore[assignment]
     message = {"type": "message_start", "message": {"id": "m", "model": "x", "usage": begun}}
     reply = read(message, ended("end_turn", output_tokens=9, cache_read_input_tokens=None, input_tokens=True))
     assert reply.usage == Usage(input=5, cache_read=3, cache_write=0, cache_write_1h=2, output=9)
-
-
-def test_no_usage_is_none() -> None:
+    # no usage is none
     assert read({"type": "message_start", "message": {"usage": None}}, ended("end_turn")).usage is None
 
 

@@ -71,11 +71,6 @@ def is_declared(tool: Block) -> bool:
     return tool.get("type") in VERSIONS.get(str(tool.get("name")), ())
 
 
-def has_them(model: str) -> bool:
-    """Whether a model of a server that says nothing of its models has these tools."""
-    return bool(re.match(r"claude-\w+-(5|4-[5-8])", model))
-
-
 def version_of(name: str, lacking: Container[str]) -> str:
     """The newest version that is not refused; "" when all are."""
     if name in lacking:
@@ -299,6 +294,7 @@ def resolve(
     if refused[0] and not setting:
         output = min(output or DEFAULT_OUTPUT, max(LEAST_OUTPUT, window // 4))
     known = told is not None and told.source == MODELS_API
+    searches = re.match(r"claude-\w+-(5|4-[5-8])", name)  # of a server that says nothing of its models
     return ModelInfo(
         model=name,
         window=window or DEFAULT_WINDOW,
@@ -308,7 +304,7 @@ def resolve(
         images=told.images if told is not None else True,
         edits=told is not None and told.edits,
         compaction=told is not None and told.compaction,
-        server_tools=told.server_tools if told is not None and known else tuple(VERSIONS) if has_them(name) else (),
+        server_tools=told.server_tools if told is not None and known else tuple(VERSIONS) if searches else (),
         source=source or "default",
     )
 

@@ -88,9 +88,8 @@ class AnthropicModel:
         self._replaced: list[anthropic.AsyncAnthropic] = []
         self._requests = 0
         self._made_with: tuple[str | None, ...] = ()
-        self._infos: dict[str, ModelInfo] = {}
         self._told_of: dict[str, ModelInfo | None] = {}
-        """What the server has said of each model."""
+        """What the server has said of each model that it was asked about; None: nothing yet."""
         self._asking: dict[str, asyncio.Task[None]] = {}
         """Questions about models that are under way."""
         self._models_api = ModelsApi(lambda: self.client, self.capabilities)
@@ -119,7 +118,7 @@ class AnthropicModel:
         """Another server is asked from now on, which may know other models by the same names."""
         for task in self._asking.values():
             task.cancel()
-        for known in (self._infos, self._told_of, self._asked_behind, self._guessed):
+        for known in (self._told_of, self._asked_behind, self._guessed):
             known.clear()
 
     @property
@@ -169,12 +168,12 @@ class AnthropicModel:
         """Window and abilities of a model, asked once; never raises for a server that is silent. One that takes its
         time is waited for a moment only: what it says counts from the next request on."""
         _ = self.client  # what is wrong with the settings is said here, and another address is seen
-        if model not in self._infos or model in self._guessed:
+        if model not in self._told_of or model in self._guessed:
             if model not in self._asking:
                 self._ask_about(model)
-                await asyncio.wait({self._asking[model]}, timeout=AGAIN if model in self._infos else ANSWER)
-            if model not in self._infos:
-                self._resolve(model)
+                await asyncio.wait({self._asking[model]}, timeout=AGAIN if model in self._told_of else ANSWER)
+            if model not in self._told_of:
+                self._told_of[model] = None
                 self._guessed.add(model)
         found = self.known(model)
         assert found is not None
@@ -190,33 +189,27 @@ class AnthropicModel:
         if answer.told is not None or model not in self._told_of:
             self._told_of[model] = answer.told
         (self._guessed.discard if answer.final else self._guessed.add)(model)
-        self._resolve(model)
 
-    def _resolve(self, model: str) -> None:
-        """What is known of a model by all that was said until now."""
+    def known(self, model: str) -> ModelInfo | None:
+        """What is known of a model by all that was said until now, without a word with the server; None before `info`,
+        and once another address stands in the environment."""
+        if self._client is None or self._moved or model not in self._told_of:
+            return None
         betas = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "")
         found = resolve(
             model,
-            self._told_of.get(model),
+            self._told_of[model],
             setting=self.endpoint.window,
             refused=self.capabilities.window(self._address, model),
             betas=(LONG_BETA,) if LONG_BETA in betas else (),
             environ=os.environ,
         )
-        self._infos[model] = msgspec.structs.replace(found, server=self._address)
-
-    def known(self, model: str) -> ModelInfo | None:
-        """What is known of a model by now, without a word with the server; None before `info`, and once another
-        address stands in the environment."""
-        info = None if self._moved else self._infos.get(model)
-        if info is not None and info.edits and "context_management" in self.lacking(model):
-            return msgspec.structs.replace(info, edits=False)
-        return info
+        edits = found.edits and "context_management" not in self.lacking(model)
+        return msgspec.structs.replace(found, server=self._address, edits=edits)
 
     def cuts(self, model: str, window: int) -> None:
         """The server was seen to read no more than so many tokens of a prompt: that is its window from now on."""
         self.capabilities.cuts(self._address, model, window)
-        self._resolve(model)
 
     def lacking(self, model: str) -> frozenset[str]:
         """Optional parts of a request that the server turned out not to take for this model."""
@@ -283,7 +276,7 @@ class AnthropicModel:
             broken = ENDED
         elif not broken and not (reading.has_content or reading.stop_reason):
             broken = "the reply is empty"
-        reading.judge_end((self._infos.get(request.model) or await self.info(request.model)).window)
+        reading.judge_end((self.known(request.model) or await self.info(request.model)).window)
         reply = reading.reply(broken=broken, seconds=time.monotonic() - began)
         if broken and all(block["type"] in ("thinking", "redacted_thinking") for block in reply.said.blocks):
             hint = "run the cell again" if answers else "check ANTHROPIC_BASE_URL"
@@ -336,7 +329,6 @@ class AnthropicModel:
             problem = failure(refusal, model=model, base_url=self.shown)
             if isinstance(problem, PromptTooLong):
                 self.capabilities.learn(self._address, model, text, {})
-                self._resolve(model)
             if is_transient(refusal):
                 raise _TryAgain(problem, reason_of(refusal))
             raise problem
@@ -350,7 +342,7 @@ class AnthropicModel:
         without: list[str] = []
         while True:
             lacking = self.lacking(request.model)
-            info = self._infos.get(request.model) or await self.info(request.model)
+            info = self.known(request.model) or await self.info(request.model)
             body = body_of(
                 request,
                 info,
@@ -373,9 +365,7 @@ class AnthropicModel:
                             without.append(f"the server does not run {name} ({words}): going on without it")
                     if WHOLE_THINKING in self.lacking(request.model) - lacking:
                         without.append(NO_THINKING)
-                    self._resolve(request.model)  # with the window that it has
                     continue
-                self._resolve(request.model)
                 raise self._told(problem, request.model) from None
             except (anthropic.AnthropicError, TypeError, ValueError) as problem:
                 raise self._told(problem, request.model) from None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pace import within
-from rooms import room
 
 from ipyagent import agent_map
 
@@ -29,16 +28,6 @@ def test_worker_processes_with_a_practice_model_each(project: Path) -> None:
         )  # fmt: skip
     assert [(row["status"], row["error"]) for row in rows] == [("finished", "")] * 2
     assert [len(row["data"]) for row in rows] == [1, 2]
-
-
-def test_from_a_kernel_with_settings_of_its_own_only_settings_go_to_the_workers(tmp_path: Path) -> None:
-    with room(tmp_path) as place:
-        place.ok("%load_ext ipyagent")
-        place.ok("%agent mode auto\nfrom ipyagent import agent_map\nimport multiprocessing, concurrent.futures")
-        place.ok("pool = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context('spawn'))")
-        said = place.ok("for row in agent_map(['hello'], pool): print(row['status'], row['error'])", timeout=60).streams
-        place.ok("pool.shutdown()")
-    assert said.splitlines()[-1].split() == ["finished"]
 
 
 def test_a_killed_worker_fails_its_task_once_and_the_others_not_at_all(

@@ -14,7 +14,6 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from threading import Lock
 from typing import Any, NamedTuple
 
 import msgspec
@@ -301,50 +300,40 @@ class BlockTokenCache:
     """What the messages of one conversation weigh."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
         self._known: dict[int, tuple[Block, int]] = {}
-        self._seen: list[dict[str, Any]] = []
+        self._sums: dict[int, tuple[dict[str, Any], int, int]] = {}
+        """Messages, their tokens and those of thinking in them."""
+        self._asked: list[dict[str, Any]] = []
         """The messages that were asked about last."""
-        self._before: tuple[list[int], list[int]] = [0], [0]
-        """Their tokens, and those of thinking in them, from the first message to before each, and to the end."""
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        """What is known, by places in place of identities, which another process gives anew."""
-        with self._lock:
-            seen = list(self._seen)
-            known = [[self.of(block) for block in message["content"]] for message in seen]
-            return seen, known, ([*self._before[0]], [*self._before[1]])
+    def __getstate__(self) -> list[tuple[Block, int]]:
+        """What is known, without identities, which another process gives anew."""
+        return [(block, self.of(block)) for message in list(self._asked) for block in message["content"]]
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.__init__()  # type: ignore[misc]  # the lock and what is empty
-        self._seen, known, self._before = state
-        for message, tokens in zip(self._seen, known, strict=True):
-            for block, each in zip(message["content"], tokens, strict=True):
-                self._known[id(block)] = block, each
+    def __setstate__(self, state: list[tuple[Block, int]]) -> None:
+        self._known, self._sums, self._asked = {id(known[0]): known for known in state}, {}, []
 
     def behind(self, messages: list[dict[str, Any]]) -> SuffixTokens:
         """Sums from each message to the end."""
-        with self._lock:  # a panel asks on the main thread
-            return self._behind(messages)
-
-    def _behind(self, messages: list[dict[str, Any]]) -> SuffixTokens:
-        seen, (tokens, thinking) = self._seen, self._before
-        kept = min(max(0, len(seen) - 1), len(messages))  # the last one grows
-        if messages[:kept] != seen[:kept]:  # compares identities first, so this costs next to nothing
-            kept = next(at for at in range(kept) if messages[at] is not seen[at])
-        del seen[kept:], tokens[kept + 1 :], thinking[kept + 1 :]
-        for message in messages[kept:]:
-            content = message["content"]
-            seen.append(message)
-            tokens.append(tokens[-1] + sum(map(self.of, content)))
-            thinking.append(thinking[-1] + sum(self.of(block) for block in content if block["type"] in THINKING))
-        every, thought = tokens[-1], thinking[-1]
-        return SuffixTokens([every - sofar for sofar in tokens], [thought - sofar for sofar in thinking])
+        self._asked, tokens, thinking = messages, [0], [0]
+        for message in reversed(list(messages)):  # a panel asks on the main thread
+            known = self._sums.get(id(message))
+            if known is None or known[0] is not message:
+                sizes = [(self.of(block), block["type"] in THINKING) for block in message["content"]]
+                whole, thought = sum(size for size, _ in sizes), sum(size for size, thinks in sizes if thinks)
+                known = self._sums[id(message)] = message, whole, thought
+            tokens.append(tokens[-1] + known[1])
+            thinking.append(thinking[-1] + known[2])
+        return SuffixTokens(tokens[::-1], thinking[::-1])
 
     def read(self, messages: list[dict[str, Any]]) -> int:
         """Tokens of what the server reads of messages: nothing before the newest summary that it put into a reply
         itself."""
-        self._tidy(messages)
+        self._asked = messages
+        if len(self._known) > SPARE + 2 * sum(len(message["content"]) for message in messages):
+            stand = {id(block) for message in messages for block in message["content"]}
+            self._known = {key: known for key, known in list(self._known.items()) if key in stand}
+            self._sums = {}
         return sum(map(self.of, blocks_read(messages)))
 
     def of(self, block: Block) -> int:
@@ -353,12 +342,6 @@ class BlockTokenCache:
         if known is None or known[0] is not block:
             known = self._known[id(block)] = block, estimate_block(block)
         return known[1]
-
-    def _tidy(self, messages: list[dict[str, Any]]) -> None:
-        """Forget what is asked about no more."""
-        if len(self._known) > SPARE + 2 * sum(len(message["content"]) for message in messages):
-            stand = {id(block) for message in messages for block in message["content"]}
-            self._known = {key: known for key, known in list(self._known.items()) if key in stand}
 
 
 def blocks_read(messages: list[dict[str, Any]]) -> Iterator[Block]:

@@ -72,6 +72,69 @@ ENCODED = 2
 _BAD_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 
+class _Part(msgspec.Struct):
+    """A block as far as it came, at the index that the server gave it."""
+
+    index: int
+    block: Block
+    texts: dict[str, list[str]] = {}
+    """Pieces of its texts by their key."""
+    json: list[str] = []
+    """Pieces of a call's arguments."""
+    chars: int = 0
+    done: bool = False
+    invalid: str = ""
+    """Why a call may not run."""
+
+    @property
+    def is_call(self) -> bool:
+        return self.block.get("type") in CALLS
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has come into it yet."""
+        return not any(any(pieces) for pieces in (self.json, *self.texts.values()))
+
+    def begin(self, block: Block) -> None:
+        """It is this block."""
+        self.block = block
+        if self.is_call:
+            block["name"] = _text(block.get("name")) or "unnamed"
+
+    def close(self) -> None:
+        """It is whole: a call's arguments are read."""
+        if self.done:
+            return
+        pieces, given = "".join(self.json), self.block.get("input")
+        self.done, self.json = True, []
+        if not self.is_call:
+            return
+        text = pieces if pieces.strip() else given if isinstance(given, str) else ""
+        if not text.strip() and not (given and isinstance(given, list)):  # GLM: a call's arguments as an array
+            self.block["input"] = json_object(given)
+            return
+        try:
+            value: Any = text or given
+            text = text or json.dumps(given)
+            for _ in range(1 + ENCODED):
+                if isinstance(value, str):
+                    value = json.loads(value, parse_constant=_no_number, parse_float=_number, parse_int=_integer)
+            if not isinstance(value, dict):
+                self.refuse(text, f"The arguments must be a JSON object, got: {text[:300]}")
+            elif _depth(value) > MAX_DEPTH:
+                self.refuse(text, f"The arguments are nested more than {MAX_DEPTH} deep")
+            else:
+                self.block["input"] = value
+        except ValueError as problem:
+            self.refuse(text, f"The arguments are not valid JSON ({problem}): {text[:300]}")
+        except RecursionError:
+            self.refuse(text, f"The arguments are nested more than {MAX_DEPTH} deep")
+
+    def refuse(self, text: str, problem: str) -> None:
+        """The arguments that came as this text cannot be used."""
+        self.block["input"], self.invalid = {"invalid_json": text[:4000]}, problem
+
+
 class StreamParser:
     """Takes raw events (`take`) and ends in a `ModelReply` (`reply`)."""
 
@@ -87,17 +150,10 @@ class StreamParser:
         self._first: dict[str, Any] = {}
         """What was counted when the reply began."""
         self._iterations: list[dict[str, Any]] = []
-        self._blocks: dict[int, Block] = {}
-        """By a number of our own, in the order in which they began."""
-        self._index: dict[int, int] = {}
-        """The index that the server gave each."""
-        self._open: dict[int, int] = {}
-        """The newest block of each index of the server."""
-        self._parts: dict[tuple[int, str], list[str]] = {}
-        self._json: dict[int, list[str]] = {}
-        self._json_chars: dict[int, int] = {}
-        self._done: set[int] = set()
-        self._invalid: dict[int, str] = {}
+        self._parts: list[_Part] = []
+        """In the order in which they began."""
+        self._open: dict[int, _Part] = {}
+        """The newest of each index of the server."""
 
     def take(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
         """The next raw event, as a JSON object; yields what a user may see of it."""
@@ -111,17 +167,17 @@ class StreamParser:
             self.miss = str(missed.get("type") or "")
             yield ResponseStarted(self.usage() or Usage())
         elif kind == "content_block_start":
-            key = self._begin(self._index_of(event, new=True), dict(json_object(event.get("content_block"))))
-            if self._blocks[key].get("type") in CALLS:
-                yield ToolDelta(self._blocks[key]["name"], 0, self._blocks[key]["type"] == CALL, begins=True)
+            part = self._begin(self._index_of(event, new=True), dict(json_object(event.get("content_block"))))
+            if part.is_call:
+                yield ToolDelta(part.block["name"], 0, part.block["type"] == CALL, begins=True)
         elif kind == "content_block_delta":
             yield from self._delta(self._index_of(event), json_object(event.get("delta")))
         elif kind == "content_block_stop":
-            key = self._open.get(self._index_of(event), -1)
-            block = self._blocks.get(key, {})
-            if block.get("type") == "text" and key not in self._done and self._empty(key) and _text(block.get("text")):
-                yield Streamed(channel="text", text=block["text"])  # all of it came with its start
-            self._close(key)
+            if (open_part := self._open.get(self._index_of(event))) is not None:
+                text = _text(open_part.block.get("text"))
+                if open_part.block.get("type") == "text" and not open_part.done and open_part.empty and text:
+                    yield Streamed(channel="text", text=text)  # all of it came with its start
+                open_part.close()
         elif kind == "message_delta":
             delta = json_object(event.get("delta"))
             reason = _text(delta.get("stop_reason"))
@@ -135,7 +191,7 @@ class StreamParser:
             self._usage.update(_counts(event.get("usage")))
             parts = json_object(event.get("usage")).get("iterations")
             if isinstance(parts, list):  # the server has compacted within the request
-                self._iterations = [part for part in parts if isinstance(part, dict)]
+                self._iterations = [each for each in parts if isinstance(each, dict)]
             self.finished = self.finished or bool(self.stop_reason)  # nothing of the reply follows
         elif kind == "message_stop":
             self.finished = True
@@ -147,127 +203,63 @@ class StreamParser:
             index = int(index)
         if type(index) is int:
             return index
-        newest = max(self._index.values(), default=-1)
+        newest = max((part.index for part in self._parts), default=-1)
         return newest + 1 if new else newest
 
-    def _begin(self, index: int, block: Block) -> int:
-        """A block begins at an index of the server; our number of it."""
-        last = self._open.get(index)
-        if last is not None and last not in self._done and self._empty(last):
-            key = last  # it begins twice
-        else:
-            if last is not None and last not in self._done:
-                self._close(last)
-            key = len(self._blocks)
-        self._blocks[key], self._index[key], self._open[index] = block, index, key
-        if block.get("type") in CALLS:
-            block["name"] = _text(block.get("name")) or "unnamed"
-            self._json[key] = []
-        return key
+    def _begin(self, index: int, block: Block) -> _Part:
+        """A block begins at an index of the server."""
+        part = self._open.get(index)
+        if part is None or part.done or not part.empty:  # else it begins twice
+            if part is not None:
+                part.close()
+            part = self._open[index] = _Part(index, {})
+            self._parts.append(part)
+        part.begin(block)
+        return part
 
-    def _empty(self, key: int) -> bool:
-        """Whether nothing has come into an open block yet."""
-        texts = (parts for (at, _), parts in self._parts.items() if at == key)
-        return not any(any(parts) for parts in (self._json.get(key, ()), *texts))
-
-    def _fitting(self, index: int, kind: str) -> int | None:
+    def _fitting(self, index: int, kind: str) -> _Part | None:
         """The open block that a piece of this kind belongs to, a new one where none fits; None for a piece that is
         nothing by itself."""
-        key = self._open.get(index)
-        block = self._blocks.get(-1 if key is None else key, {})
-        if key is not None and key not in self._done:
-            if block.get("type") == KINDS[kind] or (kind == "input_json_delta" and block.get("type") in CALLS):
-                return key
-            if not block.get("type"):
-                return self._begin(index, {**block, "type": KINDS[kind]})  # in its place: nothing has come into it
+        part = self._open.get(index)
+        if part is not None and not part.done:
+            if part.block.get("type") == KINDS[kind] or (kind == "input_json_delta" and part.is_call):
+                return part
+            if not part.block.get("type"):
+                return self._begin(index, {**part.block, "type": KINDS[kind]})  # in its place: nothing has come into it
         if kind in ("signature_delta", "citations_delta", "compaction_delta"):
-            same = [at for at, one in self._blocks.items() if one.get("type") == KINDS[kind]]
+            same = [each for each in self._parts if each.block.get("type") == KINDS[kind]]
             return same[-1] if same and kind == "signature_delta" else None
         return self._begin(index, {"type": KINDS[kind]})
 
     def _delta(self, index: int, delta: dict[str, Any]) -> Iterator[ModelEvent]:
         kind = delta.get("type")
-        key = self._fitting(index, kind) if isinstance(kind, str) and kind in KINDS else None
-        if key is None:
+        part = self._fitting(index, kind) if isinstance(kind, str) and kind in KINDS else None
+        if part is None:
             return
-        block = self._blocks[key]
         match kind:
-            case "text_delta":
-                self._grow(key, "text", piece := _text(delta.get("text")))
-                yield Streamed(channel="text", text=piece)
-            case "thinking_delta":
-                self._grow(key, "thinking", piece := _text(delta.get("thinking")))
-                yield Streamed(channel="thinking", text=piece)
-            case "signature_delta":
-                self._grow(key, "signature", _text(delta.get("signature")))
+            case "text_delta" | "thinking_delta" | "signature_delta":
+                name = kind.removesuffix("_delta")
+                piece = _text(delta.get(name))
+                part.texts.setdefault(name, []).append(piece)
+                if kind != "signature_delta":
+                    yield Streamed(channel="text" if kind == "text_delta" else "thinking", text=piece)
             case "input_json_delta":
                 given = delta.get("partial_json")
                 piece = json.dumps(given) if isinstance(given, dict) else _text(given)
-                self._json.setdefault(key, []).append(piece)
-                self._json_chars[key] = self._json_chars.get(key, 0) + len(piece)
-                yield ToolDelta(_text(block.get("name")), self._json_chars[key], block.get("type") == CALL)
+                part.json.append(piece)
+                part.chars += len(piece)
+                yield ToolDelta(_text(part.block.get("name")), part.chars, part.block.get("type") == CALL)
             case "citations_delta":
-                cited = block.get("citations")
+                cited = part.block.get("citations")
                 if isinstance(delta.get("citation"), dict):
-                    block["citations"] = [*(cited if isinstance(cited, list) else ()), delta["citation"]]
+                    part.block["citations"] = [*(cited if isinstance(cited, list) else ()), delta["citation"]]
             case "compaction_delta":
-                block.update({k: delta[k] for k in ("content", "encrypted_content") if delta.get(k) is not None})
-
-    def _grow(self, index: int, key: str, piece: str) -> None:
-        self._parts.setdefault((index, key), []).append(piece)
-
-    def _whole(self) -> None:
-        """Put the pieces of texts into their blocks."""
-        for (index, key), parts in self._parts.items():
-            block = self._blocks[index]
-            begun, rest = _text(block.get(key)), "".join(parts)
-            block[key] = rest if len(begun) >= TWICE and begun == rest else begun + rest
-        self._parts.clear()
-
-    def _close(self, key: int) -> None:
-        """A block is whole: its arguments are read."""
-        block = self._blocks.get(key)
-        if block is None or key in self._done:
-            return
-        self._done.add(key)
-        pieces, given = "".join(self._json.pop(key, ())), block.get("input")
-        if block.get("type") not in CALLS:
-            return
-        text = pieces if pieces.strip() else given if isinstance(given, str) else ""
-        if not text.strip() and not (given and isinstance(given, list)):  # GLM: a call's arguments as an array
-            block["input"] = given if isinstance(given, dict) else {}
-            return
-        try:
-            value: Any = text or given
-            text = text or json.dumps(given)
-            for _ in range(1 + ENCODED):
-                if isinstance(value, str):
-                    value = json.loads(value, parse_constant=_no_number, parse_float=_number, parse_int=_integer)
-            if not isinstance(value, dict):
-                self._refuse(key, text, f"The arguments must be a JSON object, got: {text[:300]}")
-            elif _depth(value) > MAX_DEPTH:
-                self._refuse(key, text, f"The arguments are nested more than {MAX_DEPTH} deep")
-            else:
-                block["input"] = value
-        except ValueError as problem:
-            self._refuse(key, text, f"The arguments are not valid JSON ({problem}): {text[:300]}")
-        except RecursionError:
-            self._refuse(key, text, f"The arguments are nested more than {MAX_DEPTH} deep")
-
-    def _refuse(self, index: int, text: str, problem: str) -> None:
-        self._blocks[index]["input"] = {"invalid_json": text[:4000]}
-        self._invalid[index] = problem
-
-    def parts(self) -> tuple[Usage, ...]:
-        """The parts of the bill; none when there is one only, `usage`."""
-        if not any(part.get("type") == "compaction" for part in self._iterations):
-            return ()
-        return tuple(map(usage_told, self._iterations))
+                part.block.update({k: delta[k] for k in ("content", "encrypted_content") if delta.get(k) is not None})
 
     @property
     def has_content(self) -> bool:
         """Whether anything of a reply has come."""
-        return bool(self._blocks)
+        return bool(self._parts)
 
     def judge_end(self, window: int) -> None:
         """Servers that know one limit only (llama.cpp) call a window that is full `max_tokens`."""
@@ -281,15 +273,17 @@ class StreamParser:
 
     def reply(self, *, broken: str = "", seconds: float = 0.0) -> ModelReply:
         """The reply as far as it came; `broken` says why the stream ended early ("" when not)."""
-        self._whole()
-        kept: dict[int, Block] = {}
-        for key in sorted(self._blocks, key=lambda key: (self._index[key], key)):
-            block, open_text = self._blocks[key], "".join(self._json.get(key, ()))
-            kind, ended = block.get("type"), key in self._done
+        kept: list[tuple[_Part, Block]] = []
+        for part in sorted(self._parts, key=lambda part: part.index):
+            block, kind, ended, open_text = part.block, part.block.get("type"), part.done, "".join(part.json)
+            for key, pieces in part.texts.items():
+                begun, rest = _text(block.get(key)), "".join(pieces)
+                block[key] = rest if len(begun) >= TWICE and begun == rest else begun + rest
+            part.texts.clear()
             if not ended and self.finished:  # no end of the block, but the reply's: what is whole is whole
-                self._close(key)
-                if key in self._invalid:
-                    self._refuse(key, open_text, CUT_BY_LIMIT if self.stop_reason in CUTTING else CUT_OFF)
+                part.close()
+                if part.invalid:
+                    part.refuse(open_text, CUT_BY_LIMIT if self.stop_reason in CUTTING else CUT_OFF)
             if not (ended or self.finished or kind == "text"):
                 continue
             if kind in ("text", "thinking"):
@@ -297,24 +291,18 @@ class StreamParser:
                 if not (block[kind].strip() or block.get("signature")):
                     continue
             if (known := known_block(block)) is not None:
-                kept[key] = known
-        calls = [key for key, block in kept.items() if block["type"] == "tool_use"]
-        if self.stop_reason in CUTTING and calls and calls[-1] == list(kept)[-1]:
-            self._invalid[calls[-1]] = CUT_BY_LIMIT
-        if self.stop_reason == "refusal":
-            self._invalid.update(dict.fromkeys(calls, NOT_AFTER_REFUSAL))
-        _name_apart([kept[index] for index in calls])
-        said = AssistantMessage(
-            blocks=tuple(kept.values()),
-            stop_reason="" if broken else self.stop_reason,
-            model=self.model,
-            message_id=self.message_id,
-            partial=bool(broken),
-            seconds=round(seconds, 3),
-        )
-        invalid = {kept[index]["id"]: problem for index, problem in self._invalid.items() if index in kept}
-        usage, parts = self.usage(), self.parts()
-        if usage is not None and any(map(is_result, kept.values())) and not parts and self._first:
+                kept.append((part, known))
+        calls = [(part, block) for part, block in kept if block["type"] == "tool_use"]
+        if self.stop_reason in CUTTING and calls and calls[-1][0] is kept[-1][0]:
+            calls[-1][0].invalid = CUT_BY_LIMIT
+        for part, _ in calls if self.stop_reason == "refusal" else ():
+            part.invalid = NOT_AFTER_REFUSAL
+        _name_apart([block for _, block in calls])
+        usage: Usage | None = self.usage()
+        parts: tuple[Usage, ...] = ()
+        if any(each.get("type") == "compaction" for each in self._iterations):  # each is priced on its own
+            parts = tuple(map(usage_told, self._iterations))
+        elif usage is not None and any(is_result(block) for _, block in kept) and self._first:
             # behind each result the prompt was read again, and all of it is in the sum
             first = usage_told({**self._first, "output_tokens": 0})
             if 0 < first.prompt <= usage.prompt:
@@ -323,12 +311,19 @@ class StreamParser:
                     first, output=usage.output, searches=usage.searches, fetches=usage.fetches
                 )
         return ModelReply(
-            said=said,
+            said=AssistantMessage(
+                blocks=tuple(block for _, block in kept),
+                stop_reason="" if broken else self.stop_reason,
+                model=self.model,
+                message_id=self.message_id,
+                partial=bool(broken),
+                seconds=round(seconds, 3),
+            ),
             usage=usage,
             parts=parts,
             broken=broken,
             details=self.details,
-            invalid=invalid,
+            invalid={block["id"]: part.invalid for part, block in kept if part.invalid and "id" in block},
             applied=self._applied,
             miss=self.miss,
         )

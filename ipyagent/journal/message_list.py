@@ -6,7 +6,6 @@ leave, a range is replaced, a replacement is taken back. Each gives the change i
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Any
@@ -117,14 +116,11 @@ class MessageList:
         """Whether the newest turn has ended, so that nothing of it is open."""
         self.asked = 0
         """The event of the newest request: replies before it belong to turns that have ended."""
-        self._thinking: list[int] = []
         self._bare: set[str] = set()
         """Calls whose reply has lost its thinking."""
         self._blanked: set[int] = set()
         """Events whose pictures became words."""
         self._images: dict[int, list[tuple[int, int, int]]] = {}
-        self._contexts: list[int] = []
-        """Messages with `<context>` blocks, in order."""
 
     def copy(self) -> MessageList:
         """The same messages, on which a decision can be tried."""
@@ -138,20 +134,22 @@ class MessageList:
     def closed(self) -> bool:
         """Whether earlier messages may change without touching thinking that must stay: no turn
         is under way whose open calls came with thinking."""
-        if not self._thinking or self._thinking[-1] < len(self.messages) - 2:
-            return True
-        at = self._thinking[-1]
-        if not call_ids(self.messages[at]["content"]):
-            return True
-        after = self.messages[at + 1]["content"] if at + 1 < len(self.messages) else []
-        return any(self.over or block["type"] != "tool_result" for block in after)
+        reply, after = self._thought()
+        return not call_ids(reply) or any(self.over or block["type"] != "tool_result" for block in after)
+
+    def _thought(self) -> tuple[list[Block], list[Block]]:
+        """The newest reply and what stands behind it, if it came with thinking; else nothing."""
+        newest = [message["content"] for message in self.messages[-2:]]
+        for at in reversed(range(len(newest))):
+            if any(block["type"] in THINKING for block in newest[at]):
+                return newest[at], [block for message in newest[at + 1 :] for block in message]
+        return [], []
 
     @property
     def has_thinking(self) -> bool:
         """Whether thinking is in the messages, or may come back with some."""
         gone = (message for each in self.standing for change in each.changes for message in change.messages)
-        back = (block for message in gone for block in message["content"])
-        return bool(self._thinking) or any(block["type"] in THINKING for block in back)
+        return any(block["type"] in THINKING for message in (*self.messages, *gone) for block in message["content"])
 
     @property
     def has_pictures(self) -> bool:
@@ -177,11 +175,10 @@ class MessageList:
 
     def contexts(self, start: int) -> Iterator[tuple[int, int]]:
         """Message and place of each `<context>` block of the user's side from message `start` on."""
-        for at in self._contexts[bisect_left(self._contexts, start) :]:
-            if self.messages[at]["role"] == "user":
-                for place, block in enumerate(self.messages[at]["content"]):
-                    if block["type"] == "text" and block["text"].startswith(CONTEXT):
-                        yield at, place
+        for at, message in enumerate(self.messages[start:], start):
+            for place, block in enumerate(message["content"] if message["role"] == "user" else ()):
+                if block["type"] == "text" and block["text"].startswith(CONTEXT):
+                    yield at, place
 
     # -------------------------------------------------------------- appending
 
@@ -204,18 +201,11 @@ class MessageList:
         return place
 
     def _note(self, message: int, first: int, blocks: list[Block], events: list[int]) -> None:
-        """Remember where thinking and pictures of new blocks are."""
+        """Remember where pictures of new blocks are."""
         for index, (block, event) in enumerate(zip(blocks, events, strict=True), first):
-            kind = block["type"]
-            if kind in THINKING:
-                if self._thinking[-1:] != [message]:
-                    self._thinking.append(message)
-            elif kind in PICTURES:
+            if block["type"] in PICTURES:
                 self._images.setdefault(event, []).append((message, index, -1))
-            elif kind == "text":
-                if self._contexts[-1:] != [message] and block["text"].startswith(CONTEXT):
-                    self._contexts.append(message)
-            elif kind == "tool_result":
+            elif block["type"] == "tool_result":
                 for inner, part in enumerate(block["content"]):
                     if part["type"] in PICTURES:
                         self._images.setdefault(event, []).append((message, index, inner))
@@ -239,20 +229,15 @@ class MessageList:
     def drop_thinking(self, *, start: int = 0, upto: int | None = None) -> int:
         """Thinking of events up to `upto` (None: of all) leaves the messages from `start` on; there
         is text or a call beside it always. The change in tokens."""
-        left: list[int] = []
         gone: list[Block] = []
-        for at in self._thinking:
-            message, sources = self.messages[at], self.sources[at]
-            kept, events = (message, sources) if at < start else without_thinking(message, sources, upto)
-            if any(block["type"] in THINKING for block in kept["content"]):
-                left.append(at)
+        for at, message in enumerate(self.messages[start:], start):
+            kept, events = without_thinking(message, self.sources[at], upto)
             if kept is not message:
                 stay = set(map(id, kept["content"]))
                 gone.extend(block for block in message["content"] if id(block) not in stay)
                 self._keep(at)
                 self.messages[at], self.sources[at] = kept, events
                 self._bare |= call_ids(kept["content"])
-        self._thinking = left
         # what may come back comes without it, too
         for change in (change for decision in self.standing if not start for change in decision.changes):
             for at, (message, sources) in enumerate(zip(change.messages, change.sources, strict=True)):
@@ -398,7 +383,7 @@ class MessageList:
 
     def _swallowed(self, messages: list[dict[str, Any]]) -> bool:
         """Whether no call of the open reply is left in other messages."""
-        calls = call_ids(self.messages[self._thinking[-1]]["content"])
+        calls = call_ids(self._thought()[0])
         return not any(block.get("id") in calls for message in messages[-2:] for block in message["content"])
 
     def restore(self, event: int) -> int | None:
@@ -439,8 +424,6 @@ class MessageList:
             start += 1  # nothing is new of these
         self.messages, self.sources = messages, sources
         self.spots = {call: spot for call, spot in self.spots.items() if spot.message < start}
-        self._thinking = self._thinking[: bisect_left(self._thinking, start)]
-        self._contexts = self._contexts[: bisect_left(self._contexts, start)]
         images = ((event, [place for place in places if place[0] < start]) for event, places in self._images.items())
         self._images = {event: places for event, places in images if places}
         for index, (message, events) in enumerate(zip(messages[start:], sources[start:], strict=True), start):

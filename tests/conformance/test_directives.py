@@ -54,7 +54,8 @@ def parts(text: str) -> dict[str, str]:
     return {title: body for _, title, body in found}
 
 
-def test_a_summary_has_nine_sections_filled_from_the_conversation() -> None:
+def test_a_summary_has_nine_sections_filled_from_the_conversation_or_the_part_asked_for() -> None:
+    # a summary has nine sections filled from the conversation
     found = parts(summary(session(5)))
     for n in range(5):
         assert f"FX-{n:03d}{n * 7 % 97}" in found["Every message of the user"]
@@ -64,6 +65,21 @@ def test_a_summary_has_nine_sections_filled_from_the_conversation() -> None:
     assert "SyntaxError" in found["Errors and fixes"]
     assert "Average of c4 by region" in found["Next step"]
     assert summary(session(5)) == summary(session(5))
+    # an unfinished turn is the work that goes on
+    messages = session(3)[:-1]
+    found = parts(summary(messages))
+    assert "newest request" in found["Pending tasks"]
+    assert "Average of c2 by region" in found["Next step"]
+    assert "Go on with it" in found["Next step"]
+    assert "40.7" in found["Current work"] + found["Problems solved"] or "r0" in found["Current work"]
+    # a summary of a part tells of that part
+    messages = session(6)
+    begin, end = messages[6]["content"][:60], messages[12]["content"][:60]
+    asked = f"{PROMPT}\n\nSummarise only this part. The part begins with: “{begin}”. It ends with: “{end}”"
+    text = summary(messages, asked)
+    assert "FX-0017" in text
+    assert "FX-0000" not in text
+    assert "FX-00321" not in text
 
 
 def test_a_summary_is_shorter_than_what_it_stands_for_and_at_most_about_2000_tokens() -> None:
@@ -74,25 +90,6 @@ def test_a_summary_is_shorter_than_what_it_stands_for_and_at_most_about_2000_tok
         assert count_text(text) < min(size, 2_100)
         codes = [f"FX-{n:03d}{n * 7 % 97}" for n in range(turns)]
         assert sum(code in text for code in codes) >= kept * turns
-
-
-def test_an_unfinished_turn_is_the_work_that_goes_on() -> None:
-    messages = session(3)[:-1]
-    found = parts(summary(messages))
-    assert "newest request" in found["Pending tasks"]
-    assert "Average of c2 by region" in found["Next step"]
-    assert "Go on with it" in found["Next step"]
-    assert "40.7" in found["Current work"] + found["Problems solved"] or "r0" in found["Current work"]
-
-
-def test_a_summary_of_a_part_tells_of_that_part() -> None:
-    messages = session(6)
-    begin, end = messages[6]["content"][:60], messages[12]["content"][:60]
-    asked = f"{PROMPT}\n\nSummarise only this part. The part begins with: “{begin}”. It ends with: “{end}”"
-    text = summary(messages, asked)
-    assert "FX-0017" in text
-    assert "FX-0000" not in text
-    assert "FX-00321" not in text
 
 
 def compacted(text: str, *more: str) -> Body:

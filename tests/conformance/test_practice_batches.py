@@ -49,19 +49,19 @@ def test_each_request_has_its_own_outcome_and_a_bad_one_spoils_no_other(server: 
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("requests", "said"),
-    [
+def test_what_is_no_batch_is_refused_at_once(sdk: anthropic.Anthropic) -> None:
+    requests: Any
+    for requests, said in (
         ([], "at least 1 item"),
         ([{"custom_id": "a b", "params": {}}], "custom_id"),
         ([{"custom_id": "a" * 65, "params": {}}], "custom_id"),
         ([{"custom_id": "a", "params": {}}, {"custom_id": "a", "params": {}}], "unique"),
         ([{"custom_id": "a"}], "params"),
-    ],
-)
-def test_what_is_no_batch_is_refused_at_once(server: PracticeServer, requests: Any, said: str) -> None:
-    with pytest.raises(anthropic.BadRequestError, match=said):
-        client(server).messages.batches.create(requests=requests)
+    ):
+        with pytest.raises(anthropic.BadRequestError, match=said):
+            sdk.messages.batches.create(requests=requests)
+    with PracticeServer(without=("batches",)) as without, pytest.raises(anthropic.NotFoundError):
+        client(without).messages.batches.list()
 
 
 def test_a_batch_that_is_cancelled_ends_with_what_was_begun(server: PracticeServer) -> None:
@@ -114,8 +114,3 @@ def test_batches_are_listed_newest_first_in_pages_and_unknown_ones_are_404(serve
         sdk.messages.batches.retrieve("msgbatch_nobody")
     with pytest.raises(anthropic.BadRequestError, match="limit"):
         sdk.messages.batches.list(limit=0)
-
-
-def test_a_server_without_batches_has_no_such_address() -> None:
-    with PracticeServer(without=("batches",)) as server, pytest.raises(anthropic.NotFoundError):
-        client(server).messages.batches.list()

@@ -144,18 +144,21 @@ def test_stopping_ends_open_streams_at_once() -> None:
         wait_until(lambda: server.open_streams == 0)
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_output_stops_at_max_tokens(stream: bool) -> None:
+def test_output_stops_at_max_tokens_and_at_a_stop_sequence() -> None:
     async def work(server: PracticeServer, sdk: anthropic.AsyncAnthropic) -> None:
-        server.script(text("one two three four five six seven eight nine ten eleven twelve"))
+        server.script(*[text("one two three four five six seven eight nine ten eleven twelve")] * 2)
         body = request(max_tokens=10)
-        if stream:
-            async with sdk.messages.stream(**body) as opened:
-                message: Any = await opened.get_final_message()
-        else:
-            message = await sdk.messages.create(**body)
-        assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 10)
-        assert message.content[0].text == "one two three four five six seven"
+        async with sdk.messages.stream(**body) as opened:
+            streamed: Any = await opened.get_final_message()
+        whole: Any = await sdk.messages.create(**body)
+        for message in (streamed, whole):
+            assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 10)
+            assert message.content[0].text == "one two three four five six seven"
+        server.script(text("one END two"))
+        message = await sdk.messages.create(**request(stop_sequences=["END"]))
+        assert (message.content[0].text, message.stop_reason, message.stop_sequence) == (
+            "one ", "stop_sequence", "END",
+        )
 
     run(work)
 
@@ -168,17 +171,6 @@ def test_output_that_reaches_the_window_says_so() -> None:
         assert message.usage.input_tokens + message.usage.output_tokens == 50
 
     run(work, window=50)
-
-
-def test_a_stop_sequence_ends_the_text() -> None:
-    async def work(server: PracticeServer, sdk: anthropic.AsyncAnthropic) -> None:
-        server.script(text("one END two"))
-        message = await sdk.messages.create(**request(stop_sequences=["END"]))
-        assert (message.content[0].text, message.stop_reason, message.stop_sequence) == (
-            "one ", "stop_sequence", "END",
-        )
-
-    run(work)
 
 
 def test_a_failing_brain_is_a_500_and_its_traceback_is_in_the_log() -> None:

@@ -107,6 +107,7 @@ def test_items_may_be_dicts_and_the_prompt_a_function(office: Office, tmp_path: 
 
 
 def test_a_failed_task_is_tried_again_and_reported_not_raised(office: Office) -> None:
+    # a failed task is tried again and reported not raised
     office.failures = 1
     rows = agent_map(["be plain", "be busy"], settings=office.settings)
     assert [(row["status"], row["tries"]) for row in rows] == [("finished", 1), ("finished", 2)]
@@ -117,12 +118,12 @@ def test_a_failed_task_is_tried_again_and_reported_not_raised(office: Office) ->
     assert rows[1]["error"]
     office.failures = 0
     assert [row["tries"] for row in agent_map(["be busy now"], settings=office.settings)] == [1]
-
-
-def test_a_variable_that_is_missing_or_not_plain_fails_its_task(office: Office) -> None:
+    # a variable that is missing or not plain fails its task
     (row,) = agent_map(["be plain"], data="result", retries=0, settings=office.settings)
     assert (row["status"], row["data"]) == ("failed", None)
     assert "'result'" in row["error"]
+    # no key reaches the disk
+    assert not [path for path in Path().rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 
 
 def test_what_a_failed_try_has_cost_is_in_the_row_and_in_the_limit(office: Office) -> None:
@@ -224,12 +225,6 @@ def test_an_interrupt_stops_at_once_and_keeps_what_is_done(office: Office, proje
     rows = agent_map(prompts, settings=office.settings)
     assert [row["status"] for row in rows] == ["finished"] * 5
     assert sum(row["tries"] == 0 for row in rows) == kept
-
-
-def test_no_key_reaches_the_disk(office: Office, project: Path) -> None:
-    agent_map(["be plain"], settings=office.settings)
-    for path in project.rglob("*"):
-        assert not path.is_file() or KEY.encode() not in path.read_bytes()
 
 
 def test_what_cannot_be_is_said_before_anything_runs(project: Path) -> None:

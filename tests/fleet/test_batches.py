@@ -167,16 +167,15 @@ def test_what_the_server_fails_at_is_sent_again_and_a_bad_request_is_not(office:
     assert created(office.server) == 3
 
 
-def test_a_refusal_and_an_answer_that_was_cut_off_are_told_as_such(office: Office) -> None:
+def test_how_an_answer_ended_at_the_server_is_told_as_such(office: Office) -> None:
+    # a refusal and an answer that was cut off are told as such
     long = Reply(({"type": "text", "text": "half of"},), "max_tokens")
     office.server.script(Reply(({"type": "text", "text": "no"},), "refusal"), long)
     rows = agent_map(["a", "b"], batch=True, settings=office.settings)
     assert [row["status"] for row in rows] == ["refused", "limit"]
     assert "max_output" in rows[1]["error"]
     assert rows[1]["text"] == "half of"
-
-
-def test_what_was_cancelled_or_expired_at_the_server(office: Office) -> None:
+    # what was cancelled or expired at the server
     batches = office.server.batches
 
     def brain(body: dict[str, Any]) -> Reply:
@@ -346,6 +345,7 @@ def test_the_batches_that_may_be_one_nobody_saw_the_answer_for_have_its_size_and
 
 
 def test_no_more_is_handed_in_than_the_money_could_have_to_pay_for(office: Office) -> None:
+    # no more is handed in than the money could have to pay for
     office.server.brain = echo
     prompts = [f"number {number}" for number in range(6)]
     settings = {**office.settings, "max_output": 1_000}
@@ -360,9 +360,7 @@ def test_no_more_is_handed_in_than_the_money_could_have_to_pay_for(office: Offic
     assert "max_cost" in rows[0]["error"]
     rows = agent_map(["for the day"], batch=True, settings={**settings, "max_cost_per_day": 0.5 * most})
     assert rows[0]["status"] == "limit"
-
-
-def test_a_limit_holds_where_no_price_is_known(office: Office) -> None:
+    # a limit holds where no price is known
     office.server.brain = echo
     settings = {**office.settings, "model": "claude-opus-5", "max_output": 1_000}
     (row,) = agent_map(["unknown"], batch=True, max_cost=0.001, settings=settings)
@@ -491,17 +489,16 @@ def test_a_server_that_is_down_for_a_while_is_asked_again(office: Office) -> Non
     assert rows[0]["status"] == "finished"
 
 
-def test_the_practice_model_answers_batches_too(project: Path) -> None:
-    (row,) = agent_map(["hello"], batch=True, settings={"model": "practice"})
-    assert row["status"] == "finished"
-    assert row["cost"] == 0.0
-
-
-def test_what_makes_no_sense_in_a_batch_is_said(project: Path) -> None:
+def test_what_a_batch_cannot_do_is_said_and_the_practice_model_can(project: Path) -> None:
+    # what makes no sense in a batch is said
     for given in ({"data": "x"}, {"mode": "auto"}, {"max_turns": 3}, {"at_once": 2}):
         with pytest.raises(UsageError, match=f"leave out {next(iter(given))}"):
             agent_map(["a"], batch=True, **given)  # type: ignore[arg-type]
     assert agent_map([], batch=True, settings={"model": "practice"}) == []
+    # the practice model answers batches too
+    (row,) = agent_map(["hello"], batch=True, settings={"model": "practice"})
+    assert row["status"] == "finished"
+    assert row["cost"] == 0.0
 
 
 def test_the_data_of_a_task_is_kept_without_its_secrets(office: Office, project: Path) -> None:

@@ -48,6 +48,8 @@ def test_every_reply_is_one_request_and_the_server_counts_it() -> None:
     assert made.read_share > 0.5
     assert made.dollars == pytest.approx(sum(turn.dollars for turn in made.turns))
     assert made.usage.prompt > 12 * made.turns[0].usage.prompt / 2
+    assert not made.timed
+    assert "the recording does not tell it" in made.table()
 
 
 def test_a_turn_that_the_user_stopped_goes_on_with_the_next() -> None:
@@ -88,7 +90,8 @@ def test_facts_are_all_kept_when_nothing_leaves() -> None:
     assert (len(kept.kept), kept.reachable, kept.lost) == (30, (), ())
 
 
-def test_a_fact_is_reachable_by_a_file_that_the_view_names_and_lost_otherwise(tmp_path: Path) -> None:
+def test_a_fact_is_reachable_by_a_file_that_the_view_or_a_named_file_names_and_lost_otherwise(tmp_path: Path) -> None:
+    # a fact is reachable by a file that the view names and lost otherwise
     (tmp_path / "tool-results").mkdir()
     (tmp_path / "tool-results" / "t1.txt").write_text("it says abc-111")
     (tmp_path / "tool-results" / "t2.txt").write_text("it says abc-222")
@@ -98,10 +101,7 @@ def test_a_fact_is_reachable_by_a_file_that_the_view_names_and_lost_otherwise(tm
     assert [[fact.token for fact in group] for group in (found.kept, found.reachable, found.lost)] == [
         ["abc-333"], ["abc-111"], ["abc-222"],
     ]  # fmt: skip
-
-
-def test_a_fact_in_a_file_that_a_named_file_names_is_reachable(tmp_path: Path) -> None:
-    (tmp_path / "tool-results").mkdir()
+    # a fact in a file that a named file names is reachable
     for name, said in {
         "left-2": "said abc-222; kept in tool-results/left-1.txt", "left-1": "abc-111", "left-12": "abc-333"
     }.items():  # fmt: skip
@@ -148,12 +148,6 @@ def test_the_cache_lives_by_the_times_and_losses_of_the_recording() -> None:
     assert "as recorded" in table
     assert "held hardly anything of 1 prompt," in table
     assert table.count("(median)") == 2
-
-
-def test_without_times_requests_follow_each_other_and_the_table_says_so() -> None:
-    made = replay(recording(2), settings_for(layers=[], window=200_000))
-    assert not made.timed
-    assert "the recording does not tell it" in made.table()
 
 
 @pytest.mark.slow

@@ -59,13 +59,8 @@ def session(turns: int, rows: int = 30) -> list[Event]:
     return [msgspec.structs.replace(event, id=at) for at, event in enumerate(found, 1)]
 
 
-def test_every_kind_of_mark_has_a_letter() -> None:
-    kinds = set(re.findall(r'return "([^"]+)", ', inspect.getsource(describe)))
-    assert {"stored", "compacted", "recalled", "skill"} <= kinds
-    assert kinds <= set(LETTERS)
-
-
-def test_a_bar_a_turn_with_its_shares_and_what_it_cost() -> None:
+def test_a_bar_a_turn_with_its_shares_and_what_it_cost_and_a_letter_for_every_mark() -> None:
+    # a bar a turn with its shares and what it cost
     shown = timeline(session(6))
     assert [bar.number for bar in shown.bars] == [1, 2, 3, 4, 5, 6]
     assert {bar.ended for bar in shown.bars} == {"finished"}
@@ -74,6 +69,10 @@ def test_a_bar_a_turn_with_its_shares_and_what_it_cost() -> None:
     assert all(abs(sum(bar.sources.values()) - bar.tokens) <= len(SOURCES) for bar in shown.bars)
     assert shown.bars[2].tokens > shown.bars[1].tokens > shown.bars[0].tokens
     assert shown.bars[3].tokens < shown.bars[2].tokens
+    # every kind of mark has a letter
+    kinds = set(re.findall(r'return "([^"]+)", ', inspect.getsource(describe)))
+    assert {"stored", "compacted", "recalled", "skill"} <= kinds
+    assert kinds <= set(LETTERS)
 
 
 def test_a_mark_knows_its_turn_and_shows_before_and_after() -> None:
@@ -110,7 +109,8 @@ def test_three_hundred_turns_are_ready_within_a_second() -> None:
     assert time.thread_time() - began < 3.0  # about 0.2 s
 
 
-def test_what_is_shown_is_escaped_and_has_no_script() -> None:
+def test_what_is_shown_is_escaped_and_has_no_script_and_no_turns_are_no_error() -> None:
+    # what is shown is escaped and has no script
     shown = timeline(session(4))
     bundle = static_timeline(shown, None)
     assert "<img" not in bundle["text/html"]
@@ -122,9 +122,7 @@ def test_what_is_shown_is_escaped_and_has_no_script() -> None:
     state = panel_state(shown, None)
     assert len(state["bars"][1]) == 4
     assert {kind for _, kind, _ in state["marks"][1]} <= set(LETTERS) == set(state["kinds"])
-
-
-def test_a_session_without_turns_is_no_error() -> None:
+    # a session without turns is no error
     shown = timeline([])
     assert turn_lines(shown.bars) == ["no turns yet"]
     assert static_timeline(shown, None)["text/plain"] == "no turns yet"

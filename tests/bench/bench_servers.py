@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.servers.products import PRODUCTS
-from tests.servers.situations import NOT_HERE, SITUATIONS
+from tests.servers.situations import NOT_HERE, REFUSALS, SITUATIONS, refusals
 
 
 def table() -> Iterator[str]:
     """The lines of the table, each as soon as it is known, and then what the user reads."""
     said: dict[str, int] = {}
     yield f"{'':<24} " + " ".join(f"{product.name:<16}" for product in PRODUCTS)
-    for name, situation in SITUATIONS.items():
+    refused = {name: lambda product, place, name=name: refusals(product, place, name) for name in REFUSALS}
+    for name, situation in {**SITUATIONS, **refused}.items():
         cells = []
         for product in PRODUCTS:
             with tempfile.TemporaryDirectory(prefix="ipyagent-servers-") as place:

@@ -338,57 +338,39 @@ def odd_streams(product: Product, folder: Path) -> str:
 # ------------------------------------------------------------------ what the user has to do
 
 
-def refused(product: Product, folder: Path, answer: Answer | None, *says: str) -> str:
+def refused(here: Room, answer: Answer | None, *says: str) -> str:
     """Whatever it refuses is one line in its words, which says what to do; then the session goes on."""
     if answer is None:
         return NOT_HERE
-    with room(product, folder) as here:
-        here.works("hello")
-        here.server.say(*[answer] * 8)
-        result = here.turn("look")
-        assert result.status == "failed"
-        assert any(word in result.message for word in says), result.message
-        words = _words(answer[1])[:60].rstrip(".")
-        assert words in result.message, (words, result.message)
-        assert "%agent new" not in result.message, result.message
-        here.goes_on()
+    here.works("hello")
+    here.server.say(*[answer] * 8)
+    result = here.turn("look")
+    assert result.status == "failed"
+    assert any(word in result.message for word in says), result.message
+    error = answer[1].get("error", answer[1]) if isinstance(answer[1], dict) else answer[1]
+    words = str(error.get("message") if isinstance(error, dict) else error or "")[:60].rstrip(".")
+    assert words in result.message, (words, result.message)
+    assert "%agent new" not in result.message, result.message
+    here.goes_on()
     return result.message
 
 
-def _words(body: Any) -> str:
-    """The product's own words in an error's body."""
-    error = body.get("error", body) if isinstance(body, dict) else body
-    return str(error.get("message") if isinstance(error, dict) else error or "")
+MODEL = "%agent model", "load a model", "again later"
+REFUSALS: dict[str, tuple[Callable[[Product], Answer | None], tuple[str, ...]]] = {
+    # what is answered in place of a reply, and what the line may say
+    "no such model": (lambda product: product.no_model, MODEL),
+    "no tools": (lambda product: product.no_tools, ("choose a model that can call them",)),
+    "key refused": (lambda product: product.auth, ("ANTHROPIC_API_KEY",)),
+    "budget spent": (lambda product: product.spent, ("the account's limit is reached",)),
+    "error with status 200": (lambda product: (200, product.no_model[1]), MODEL),
+    "400 without a body": (lambda product: (400, None), ("gave no reason",)),
+}
 
 
-def no_model(product: Product, folder: Path) -> str:
-    """The model is not there, or not loaded."""
-    return refused(product, folder, product.no_model, "%agent model", "load a model", "again later")
-
-
-def no_tools(product: Product, folder: Path) -> str:
-    """The model cannot call tools."""
-    return refused(product, folder, product.no_tools, "choose a model that can call them")
-
-
-def key_refused(product: Product, folder: Path) -> str:
-    """The key is not taken."""
-    return refused(product, folder, product.auth, "ANTHROPIC_API_KEY")
-
-
-def budget_spent(product: Product, folder: Path) -> str:
-    """The account's money or share is spent."""
-    return refused(product, folder, product.spent, "the account's limit is reached")
-
-
-def error_with_200(product: Product, folder: Path) -> str:
-    """Status 200, and a body that is an error."""
-    return refused(product, folder, (200, product.no_model[1]), "%agent model", "load a model", "again later")
-
-
-def no_body(product: Product, folder: Path) -> str:
-    """Status 400 and nothing else."""
-    return refused(product, folder, (400, None), "gave no reason")
+def refusals(product: Product, folder: Path, *names: str) -> str:
+    """What a session says of each of REFUSALS, or of those named, one after another."""
+    with room(product, folder) as here:
+        return " | ".join(refused(here, REFUSALS[name][0](product), *REFUSALS[name][1]) for name in names or REFUSALS)
 
 
 SITUATIONS: dict[str, Callable[[Product, Path], str]] = {
@@ -405,10 +387,4 @@ SITUATIONS: dict[str, Callable[[Product, Path], str]] = {
     "no caching": no_caching,
     "no counting": no_counting,
     "odd streams": odd_streams,
-    "no such model": no_model,
-    "no tools": no_tools,
-    "key refused": key_refused,
-    "budget spent": budget_spent,
-    "error with status 200": error_with_200,
-    "400 without a body": no_body,
 }

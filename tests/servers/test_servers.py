@@ -11,12 +11,9 @@ from ipyagent.journal.events import UsageReported
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.practice.replies import text
 from tests.servers.products import PRODUCTS, VLLM, OpenRouter, Product, serving
-from tests.servers.situations import KEY, SITUATIONS
+from tests.servers.situations import KEY, SITUATIONS, refusals
 
-SHORT = (
-    "tools, thinking, streams", "thinking sent back", "no such model", "no tools", "key refused", "budget spent",
-    "error with status 200", "400 without a body",
-)  # fmt: skip
+SHORT = ("tools, thinking, streams", "thinking sent back")
 EACH = [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow, id=name) for name in SITUATIONS]
 
 
@@ -26,6 +23,11 @@ def test_a_session_with_another_server_works_or_says_in_a_line_what_to_do(
     situation: str, product: Product, tmp_path: Path
 ) -> None:
     SITUATIONS[situation](product, tmp_path)
+
+
+@pytest.mark.parametrize("product", PRODUCTS, ids=lambda product: product.name)
+def test_what_another_server_refuses_is_a_line_that_says_what_to_do(product: Product, tmp_path: Path) -> None:
+    refusals(product, tmp_path)
 
 
 @pytest.mark.parametrize("by", ["setting", "environment"])

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 WORKERS = 3
 PAGES = 300
+LOAD: dict[str, Any] = {"prompt": "Load {item} as table", "data": "table", "model": "practice", "mode": "auto"}
 
 
 @pytest.fixture
@@ -77,20 +78,18 @@ def _check(rows: list[dict[str, object]], pages: dict[Path, int]) -> None:
 
 def test_a_dask_cluster_of_three_processes(dask: Executor, pages: dict[Path, int]) -> None:
     some = dict(list(pages.items())[:30])
-    rows = agent_map(some, dask, prompt="Load {item} as table", data="table", model="practice", mode="auto")
+    rows = agent_map(some, dask, **LOAD)
     _check(rows, some)
     more = dict(list(pages.items())[:33])
-    again = agent_map(more, dask, prompt="Load {item} as table", data="table", model="practice", mode="auto")
+    again = agent_map(more, dask, **LOAD)
     assert [row["tries"] for row in again] == [0] * 30 + [1] * 3
-    redone = agent_map(
-        list(some)[:3], dask, prompt="Load {item} as table", data="table", model="practice", mode="auto", again=True
-    )
+    redone = agent_map(list(some)[:3], dask, **LOAD, again=True)
     assert not {row["session"] for row in redone} & {row["session"] for row in rows}
 
 
 def test_three_engines_of_ipyparallel(engines: Executor, pages: dict[Path, int]) -> None:
     some = dict(list(pages.items())[:30])
-    _check(agent_map(some, engines, prompt="Load {item} as table", data="table", model="practice", mode="auto"), some)
+    _check(agent_map(some, engines, **LOAD), some)
 
 
 def test_a_killed_dask_worker_fails_nothing_and_one_that_always_dies_its_own_task_only(
@@ -129,7 +128,7 @@ def test_an_interrupt_frees_a_clusters_workers(office: Office, kind: str, reques
 
 
 def test_three_hundred_files_in_threads(pages: dict[Path, int]) -> None:
-    rows = agent_map(pages, prompt="Load {item} as table", data="table", model="practice", mode="auto")
+    rows = agent_map(pages, **LOAD)
     _check(rows, pages)
-    again = agent_map(pages, prompt="Load {item} as table", data="table", model="practice", mode="auto")
+    again = agent_map(pages, **LOAD)
     assert {row["tries"] for row in again} == {0}

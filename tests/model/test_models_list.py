@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_room import MODEL, Talk, answers, odd_server, request
+from model_room import MODEL, Talk, answers, odd_server, page, request
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.extension.context_report import report, summary
@@ -31,33 +31,10 @@ VLLM = {"id": "Qwen/Qwen3-8B", "object": "model", "owned_by": "vllm", "max_model
 
 
 @contextmanager
-def serving(*listed: dict[str, Any], page: bool = True) -> Iterator[str]:
-    """A server that knows no model by itself, lists these (`page` False: has no list) and answers any with "ok"."""
+def serving(*listed: dict[str, Any], lists: bool = True) -> Iterator[str]:
+    """A server that knows no model by itself, lists these (`lists` False: has no list) and answers any with "ok"."""
 
-    def answer(handler: BaseHTTPRequestHandler) -> None:
-        status, kind, body = 404, "application/json", json.dumps({"error": {"message": "File Not Found", "code": 404}})
-        if handler.path.partition("?")[0] == "/v1/models" and page:
-            status, body = 200, json.dumps({"object": "list", "data": listed})
-        elif handler.path == "/v1/messages":
-            usage = {"input_tokens": 9_000, "output_tokens": 0}
-            said = [
-                {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "content": [],
-                 "model": "it", "stop_reason": None, "usage": usage}},
-                {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-                {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "ok"}},
-                {"type": "content_block_stop", "index": 0},
-                {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}},
-                {"type": "message_stop"},
-            ]  # fmt: skip
-            status, kind = 200, "text/event-stream"
-            body = "".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in said)
-        handler.send_response(status)
-        handler.send_header("content-type", kind)
-        handler.send_header("content-length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body.encode())
-
-    with odd_server(answer) as url:
+    with telling({"/v1/models": {"object": "list", "data": listed}} if lists else {}) as (url, _):
         yield url
 
 
@@ -73,7 +50,7 @@ def test_the_only_model_is_named_and_the_window_of_a_listed_one_is_the_servers()
     with serving({**VLLM, "id": MODEL}) as url:  # one that it has stands
         assert asked(url, lambda model: model.only_model(MODEL)) == ""
         assert asked(url, lambda model: model.info(MODEL)).window == 40_960
-    with serving(page=False) as url:  # without a list a model is what is known of it
+    with serving(lists=False) as url:  # without a list a model is what is known of it
         assert asked(url, lambda model: model.only_model(MODEL)) == ""
         assert asked(url, lambda model: model.info(MODEL)).window == 1_000_000
     with serving(LLAMA, VLLM) as url, Talk(url) as talk:
@@ -174,12 +151,8 @@ def telling(told: dict[str, Any], slow: float = 0.0) -> Iterator[tuple[str, list
             time.sleep(slow)
             found = told.get(path)
         data = json.dumps(found if found is not None else {"error": "not found"}).encode()
-        handler.send_response(200 if found is not None else 404)
-        handler.send_header("content-type", "application/json")
-        handler.send_header("content-length", str(len(data)))
-        handler.end_headers()
         with suppress(OSError):
-            handler.wfile.write(data)
+            page("application/json", data, 200 if found is not None else 404)(handler)
 
     with odd_server(answer) as url:
         yield url, paths

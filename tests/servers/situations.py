@@ -201,11 +201,16 @@ def window_told(product: Product, folder: Path) -> str:
 
 
 def window_unknown(product: Product, folder: Path) -> str:
-    """A model of 32K behind a gateway that says nothing: the first request works, and it is said what is assumed."""
+    """A model of 32K behind a gateway that says nothing: the first request works, and it is said what is assumed. Where
+    `max_tokens` is larger than the model can write, less is asked for, and remembered."""
     with room(product, folder, window=32_000, most=8_000, tells=False, priced=False) as here:
         here.works("hello")
         assert here.agent.info.window in (32_000, 200_000)
         assert f"of {here.agent.info.window:,} tokens" in report(here.agent, [])
+        if product.checks_output:
+            here.works("again")
+            assert len(here.server.refusals) == 1
+            assert here.server.bodies[-1]["max_tokens"] < here.server.bodies[0]["max_tokens"]
         here.goes_on()
     return ""
 
@@ -232,19 +237,6 @@ def overflow(product: Product, folder: Path) -> str:
         here.fills_up(3_000)
         assert here.server.refusals or product.name.startswith("LM Studio")
         assert here.of(Compacted)
-        here.goes_on()
-    return ""
-
-
-def output(product: Product, folder: Path) -> str:
-    """`max_tokens` is larger than the model can write: asked for less, and remembered."""
-    if not product.checks_output:
-        return NOT_HERE
-    with room(product, folder, window=32_000, most=8_000, tells=False, priced=False) as here:
-        here.works("hello")
-        here.works("again")
-        assert len(here.server.refusals) == 1
-        assert here.server.bodies[-1]["max_tokens"] < here.server.bodies[0]["max_tokens"]
         here.goes_on()
     return ""
 
@@ -380,7 +372,6 @@ SITUATIONS: dict[str, Callable[[Product, Path], str]] = {
     "window unknown": window_unknown,
     "prompt cut silently": cut_silently,
     "prompt too long": overflow,
-    "max_tokens too large": output,
     "no small model": no_small_model,
     "no prices": no_prices,
     "price told": price_told,

@@ -79,18 +79,14 @@ def test_the_minimum_belongs_to_the_model(sdk: anthropic.Anthropic) -> None:
     assert paid(ask(sdk, {**body, "model": "claude-sonnet-5-5"}))[2] == 0
 
 
-@pytest.mark.parametrize(("between", "hit"), [(18, True), (19, False)])
-def test_a_mark_looks_back_over_20_places_itself_included(sdk: anthropic.Anthropic, between: int, hit: bool) -> None:
+def test_a_mark_looks_back_over_20_places_itself_included(sdk: anthropic.Anthropic) -> None:
     first = said(LONG)
     _, _, whole, _ = paid(ask(sdk, request(user({**first, "cache_control": MARK}))))
-    later = [said(f"block {i}") for i in range(between)]
-    answer = ask(sdk, request(user(first, *later, said("last", cache_control=MARK))))
-    assert paid(answer)[1] == (whole if hit else 0)
-
-
-def test_an_anchor_in_the_middle_keeps_a_long_turn_readable(sdk: anthropic.Anthropic) -> None:
-    first = said(LONG)
-    _, _, whole, _ = paid(ask(sdk, request(user({**first, "cache_control": MARK}))))
+    for between, read in ((19, 0), (18, whole)):
+        later = [said(f"block {between} {i}") for i in range(between)]
+        answer = ask(sdk, request(user(first, *later, said("last", cache_control=MARK))))
+        assert paid(answer)[1] == read
+    # an anchor in the middle keeps a long turn readable
     blocks = [first, *(said(f"block {i}") for i in range(30))]
     blocks[15] = {**blocks[15], "cache_control": MARK}
     blocks[30] = {**blocks[30], "cache_control": MARK}
@@ -102,16 +98,14 @@ def test_an_unmarked_prefix_is_never_read(sdk: anthropic.Anthropic) -> None:
     assert paid(ask(sdk, request(user(said(LONG, cache_control=MARK)))))[1] == 0  # the entry ends one block later
 
 
-@pytest.mark.parametrize(("mark", "life"), [(MARK, 300), (HOUR, 3_600)])
-def test_an_entry_lives_as_long_as_its_mark_says(
-    sdk: anthropic.Anthropic, clock: Clock, mark: Body, life: int
-) -> None:
-    body = request(system=system(mark))
-    made = sum(paid(ask(sdk, body))[2:])
-    clock.now += life - 1
-    assert paid(ask(sdk, body))[1] == made
-    clock.now += life + 1
-    assert paid(ask(sdk, body))[1] == 0
+def test_an_entry_lives_as_long_as_its_mark_says(sdk: anthropic.Anthropic, clock: Clock) -> None:
+    for mark, life in ((MARK, 300), (HOUR, 3_600)):
+        body = request(system=system(mark, f"{life} {LONG}"))
+        made = sum(paid(ask(sdk, body))[2:])
+        clock.now += life - 1
+        assert paid(ask(sdk, body))[1] == made
+        clock.now += life + 1
+        assert paid(ask(sdk, body))[1] == 0
 
 
 def test_an_entry_is_renewed_by_reading_and_not_by_counting(sdk: anthropic.Anthropic, clock: Clock) -> None:
@@ -150,16 +144,15 @@ CHANGES: dict[str, tuple[Body, set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_change_breaks_its_part_and_what_comes_after(sdk: anthropic.Anthropic, change: str) -> None:
+def test_a_change_breaks_its_part_and_what_comes_after(server: PracticeServer, sdk: anthropic.Anthropic) -> None:
     tool = {**TOOL, "description": LONG, "cache_control": MARK}
     body = request(user(said(LONG, cache_control=MARK)), tools=[tool], system=system())
-    first = paid(ask(sdk, body))
-    sizes = {"tools": 290 + 14, "system": 603, "messages": 607}
-    changes, kept = CHANGES[change]
-    read = paid(ask(sdk, {**body, **changes}))[1]
-    sizes["tools"] = first[2] - sizes["system"] - sizes["messages"]
-    assert read == sum(sizes[part] for part in kept)
+    for change, (changes, kept) in CHANGES.items():
+        server.judge.cache.clear()
+        first = paid(ask(sdk, body))
+        sizes = {"system": 603, "messages": 607, "tools": first[2] - 603 - 607}
+        read = paid(ask(sdk, {**body, **changes}))[1]
+        assert read == sum(sizes[part] for part in kept), change
 
 
 def test_what_is_and_what_is_not_part_of_a_prefix(sdk: anthropic.Anthropic) -> None:
@@ -231,9 +224,8 @@ def test_max_tokens_0_warms_the_cache_without_output(server: PracticeServer, sdk
     assert server.scripted == 0
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
+def test_diagnostics_name_what_changed(sdk: anthropic.Anthropic) -> None:
+    changes: list[tuple[Body, str | None]] = [
         ({}, None),
         ({"model": "claude-opus-5-5"}, "model_changed"),
         ({"tools": []}, "tools_changed"),
@@ -241,19 +233,15 @@ def test_max_tokens_0_warms_the_cache_without_output(server: PracticeServer, sdk
         ({"messages": [user("other"), user("more")]}, "messages_changed"),
         ({"messages": [user("hi")]}, "messages_changed"),
         ({"thinking": {"type": "disabled"}}, "unavailable"),
-    ],
-)
-def test_diagnostics_name_what_changed(sdk: anthropic.Anthropic, change: Body, reason: str | None) -> None:
+    ]
     body = request(user("hi"), assistant("x"), user("y"), system=system(), tools=[TOOL])
-    first = ask(sdk, {**body, "diagnostics": {"previous_message_id": None}})
-    assert first["diagnostics"] is None
-    grown = {**body, "messages": [*body["messages"], assistant("x"), user("z")], **change}
-    found = ask(sdk, {**grown, "diagnostics": {"previous_message_id": first["id"]}})["diagnostics"]
-    assert (found and found["cache_miss_reason"]["type"]) == reason
-    if reason not in (None, "unavailable"):
-        assert found["cache_miss_reason"]["cache_missed_input_tokens"] > 600
-
-
-def test_diagnostics_of_an_unknown_message_say_so(sdk: anthropic.Anthropic) -> None:
+    for change, reason in changes:
+        first = ask(sdk, {**body, "diagnostics": {"previous_message_id": None}})
+        assert first["diagnostics"] is None
+        grown = {**body, "messages": [*body["messages"], assistant("x"), user("z")], **change}
+        found = ask(sdk, {**grown, "diagnostics": {"previous_message_id": first["id"]}})["diagnostics"]
+        assert (found and found["cache_miss_reason"]["type"]) == reason
+        if reason not in (None, "unavailable"):
+            assert found["cache_miss_reason"]["cache_missed_input_tokens"] > 600
     found = ask(sdk, request(diagnostics={"previous_message_id": "msg_x"}))["diagnostics"]
     assert found == {"cache_miss_reason": {"type": "previous_message_not_found"}}

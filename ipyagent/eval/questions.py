@@ -149,7 +149,11 @@ def _alike(given: Any, right: Any, tolerance: float) -> bool:
 def read_questions(path: Path, tables: Path, labels: Path | None = None) -> list[Question]:
     """The questions of a file, in order; every table must be a data file within `tables`. Raises UsageError, which
     names the line, before anything is asked."""
-    apart = _labels(labels if labels is not None else _labels_beside(path))
+    beside = path.with_name(path.name.replace("questions", "labels"))  # as DABench ships them
+    if labels is None and beside != path and beside.is_file():
+        labels = beside
+    labelled = _rows(labels) if labels is not None else []
+    apart = {str(row.get("id", number)): row.get("common_answers", row.get("answers")) for number, row in labelled}
     found: dict[str, Question] = {}
     root = tables.resolve()
     for number, row in _rows(path):
@@ -198,18 +202,6 @@ def _rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
             raise UsageError(f"{path.name}, line {number}: not a JSON object: write one in each line")
         rows.append((number, row))
     return rows
-
-
-def _labels_beside(path: Path) -> Path | None:
-    """The labels that DABench ships with a file of questions: `da-dev-labels.jsonl` with `da-dev-questions.jsonl`."""
-    beside = path.with_name(path.name.replace("questions", "labels"))
-    return beside if beside != path and beside.is_file() else None
-
-
-def _labels(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    return {str(row.get("id", number)): row.get("common_answers", row.get("answers")) for number, row in _rows(path)}
 
 
 def _pairs(given: Any, where: str) -> dict[str, str]:

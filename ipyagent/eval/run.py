@@ -284,9 +284,11 @@ class EvalRun:
                 return msgspec.structs.replace(task, folder=str(place), settings={**task.settings, **served})
 
             def ended(task: MapTask, outcome: Outcome) -> None:
-                """Keep also answers that will not be better: those that came too late, and refusals."""
+                """Keep also answers that will not be better: those that came too late or met a limit, but for one of
+                money that only this call had, and refusals."""
                 shutil.rmtree(self.folder / WORK / task.key, ignore_errors=True)
-                if outcome.status == "refused" or (outcome.status == "limit" and _lasting(outcome, seconds, max_cost)):
+                late = outcome.error == too_late(seconds)
+                if outcome.status == "refused" or (outcome.status == "limit" and (late or not max_cost)):
                     keep(Path(task.into), outcome, task.sealing)
 
             executor = KernelExecutor(jobs, seconds=seconds, fit=fit, ended=ended)
@@ -375,11 +377,6 @@ def _answer(question: Question, digest: str, repeat: int, row: dict[str, Any], f
         seconds=row["seconds"],
         session=row["session"],
     )  # fmt: skip
-
-
-def _lasting(outcome: Outcome, seconds: float, max_cost: float) -> bool:
-    """Whether a limit would be met again: not one of money that only this call had."""
-    return outcome.error == too_late(seconds) or not max_cost
 
 
 def _not_default(settings: IPyAgent) -> dict[str, Any]:

@@ -91,8 +91,7 @@ class MessageBatches:
 
     async def newest(self) -> list[BatchStatus]:
         """Up to 100 batches, the newest first."""
-        page = await self._model.call(self._name, lambda client: _page(client))
-        return [_status(one) for one in page]
+        return [_status(one) for one in await self._model.call(self._name, _page)]
 
     async def answers(self, batch: str) -> list[BatchAnswer]:
         """All answers of a batch that has ended, in no order."""

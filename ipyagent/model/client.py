@@ -165,8 +165,8 @@ class AnthropicModel:
                 await self._close_replaced()
 
     async def info(self, model: str) -> ModelInfo:
-        """Window and abilities of a model, asked once; never raises for a server that is silent. One that takes its
-        time is waited for a moment only: what it says counts from the next request on."""
+        """See `Model.info`; asked once. A server that takes its time is waited for a moment only: what it says counts
+        from the next request on."""
         _ = self.client  # what is wrong with the settings is said here, and another address is seen
         if model not in self._told_of or model in self._guessed:
             if model not in self._asking:
@@ -208,7 +208,7 @@ class AnthropicModel:
         return msgspec.structs.replace(found, server=self._address, edits=edits)
 
     def cuts(self, model: str, window: int) -> None:
-        """The server was seen to read no more than so many tokens of a prompt: that is its window from now on."""
+        """See `Model.cuts`."""
         self.capabilities.cuts(self._address, model, window)
 
     def lacking(self, model: str) -> frozenset[str]:

@@ -15,22 +15,17 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import nbformat
 import PIL.Image
 
-from ipyagent.journal.events import ToolReturned
-from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.practice.replies import Reply, text, tool
 from ipyagent.practice.server import PracticeServer
-from tests.bench.bench_told import previewed
+from tests.bench.bench_told import Shower, previewed, ran, surroundings
 from tests.browser.lab import PANEL, Page, Server, write_notebook
 
 SHOW = "from IPython.display import *\n"
@@ -284,39 +279,14 @@ class Seen:
 def compared(names: list[str], folder: Path) -> dict[str, Seen]:
     """Run these cells twice."""
     codes = {name: CELLS[name][1] for name in names}
-    with PracticeServer(_replies(codes)) as server:
+    with PracticeServer(model := Shower(codes)) as server:
         given = surroundings(server.url, folder)
-        before = {name: os.environ.get(name) for name in given}
-        os.environ.update(given)
-        try:
-            plainly = ran(_plainly(codes), folder)
-            by_agent = ran(_by_agent(codes), folder)
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
-    (transcript,) = (folder / ".ipyagent" / "sessions").rglob(TRANSCRIPT)
-    results = [event for event in read_events(transcript) if isinstance(event, ToolReturned)]
-    seen = {}
-    for at, (name, result) in enumerate(zip(names, results, strict=True), 1):
-        told = "\n".join(str(block["text"]) for block in result.blocks if block["type"] == "text")
-        pictures = sum(block["type"] == "image" for block in result.blocks)
-        seen[name] = Seen(_rich(plainly[at]), _rich(by_agent[at]), told, pictures)
-    return seen
-
-
-def _replies(codes: dict[str, str]) -> Callable[[dict[str, Any]], Reply]:
-    """A model that runs the code of the cell that it is asked to show."""
-
-    def reply(body: dict[str, Any]) -> Reply:
-        last = body["messages"][-1]["content"]
-        blocks = last if isinstance(last, list) else [{"type": "text", "text": last}]
-        if any(block["type"] == "tool_result" for block in blocks):
-            return text("That was it.")
-        asked = " ".join(str(block.get("text", "")) for block in blocks)
-        name = next((name for name in codes if f"show «{name}»" in asked), None)
-        return text("nothing") if name is None else tool("python", {"code": codes[name]})
-
-    return reply
+        plainly = ran(_plainly(codes), folder, given)
+        by_agent = ran(_by_agent(codes), folder, given)
+    return {
+        name: Seen(_rich(plainly[at]), _rich(by_agent[at]), model.got[name]["text"], len(model.got[name]["pictures"]))
+        for at, name in enumerate(names, 1)
+    }
 
 
 def _plainly(codes: dict[str, str]) -> list[str]:
@@ -325,36 +295,6 @@ def _plainly(codes: dict[str, str]) -> list[str]:
 
 def _by_agent(codes: dict[str, str]) -> list[str]:
     return ["%load_ext ipyagent\n%matplotlib inline", *(f"%%agent\nshow «{name}»" for name in codes)]
-
-
-def surroundings(url: str, folder: Path) -> dict[str, str]:
-    """The environment of a kernel whose agent asks the server at `url`."""
-    return {
-        "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "practice", "IPYAGENT_HOME": str(folder / "home"),
-        "IPYAGENT_MODE": "auto", "IPYAGENT_EXTRACTION": "false", "IPYAGENT_MODEL": "claude-sonnet-5-5",
-    }  # fmt: skip
-
-
-def ran(cells: list[str], folder: Path) -> list[Any]:
-    """The cells with their outputs, run in order in a kernel of their own."""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
-    file = folder / f"cells-{uuid.uuid4().hex}.ipynb"
-    nbformat.write(notebook, file)
-    subprocess.run([sys.executable, "-c", EXECUTE, file], check=True, timeout=600)  # a process without other loops
-    made: list[Any] = nbformat.read(file, 4).cells
-    return made
-
-
-EXECUTE = """
-import sys, nbformat
-from nbclient import NotebookClient
-nbformat.v4.nbbase.validate = lambda *_, **__: None  # altair's mimetype renderer breaks its rules
-file = sys.argv[1]
-book = nbformat.read(file, 4)
-where = {"metadata": {"path": file.rpartition("/")[0]}}
-NotebookClient(book, timeout=120, kernel_name="python3", allow_errors=True, resources=where).execute()
-nbformat.write(book, file)
-"""
 
 
 def _rich(cell: Any) -> list[list[str]]:
@@ -423,7 +363,7 @@ def on_page(names: list[str], folder: Path) -> dict[str, OnPage]:
     nbconvert; no page reaches a network. IPYAGENT_SCREENSHOTS names a folder for pictures of the cells."""
     codes = {name: CELLS[name][1] for name in names}
     places: dict[str, list[list[Outputs]]] = {}
-    with PracticeServer(_replies(codes)) as model:
+    with PracticeServer(Shower(codes)) as model:
         environment = {**surroundings(model.url, folder), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         settings = folder / ".jupyter" / "settings" / "@jupyterlab" / "notebook-extension"
         settings.mkdir(parents=True)

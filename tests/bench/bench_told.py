@@ -26,6 +26,7 @@ from tests.bench.output_cells import LIBRARIES
 EXECUTE = """
 import sys, nbformat
 from nbclient import NotebookClient
+nbformat.v4.nbbase.validate = lambda *_, **__: None  # altair's mimetype renderer breaks its rules
 file = sys.argv[1]
 book = nbformat.read(file, 4)
 where = {"metadata": {"path": file.rpartition("/")[0]}}
@@ -60,50 +61,60 @@ def previewed(groups: list[tuple[str, list[str]]]) -> list[list[str]]:
     return made
 
 
-def told(names: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """What reaches the model of each cell of these libraries, in one kernel: `text`, `pictures` (in base64), and the
-    `preview` of the value that the cell ends in."""
-    got: dict[str, dict[str, Any]] = {}
-    codes = {f"{name}/{at}": code for name in names for at, code in enumerate(LIBRARIES[name].cells)}
-    asked_for = ""
+class Shower:
+    """A model that runs the code of the cell that it is asked to show. `got`: what it was told of each."""
 
-    def reply(body: dict[str, Any]) -> Reply:
-        nonlocal asked_for
+    def __init__(self, codes: dict[str, str]) -> None:
+        self.codes, self.got, self._asked = codes, dict[str, dict[str, Any]](), ""
+
+    def __call__(self, body: dict[str, Any]) -> Reply:
         last = body["messages"][-1]["content"]
         blocks = last if isinstance(last, list) else [{"type": "text", "text": last}]
-        results = [block for block in blocks if block["type"] == "tool_result"]
-        if results:
-            content = results[0]["content"]
+        for result in [block for block in blocks if block["type"] == "tool_result"][:1]:
+            content = result["content"]
             parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-            got[asked_for] = {
+            self.got[self._asked] = {
                 "text": "\n".join(part["text"] for part in parts if part["type"] == "text"),
                 "pictures": [part["source"]["data"] for part in parts if part["type"] == "image"],
             }
             return text("That was it.")
         asked = " ".join(str(block.get("text", "")) for block in blocks)
-        found = asked.rpartition("show «")[2].partition("»")[0]
-        if found not in codes:
-            return text("nothing")
-        asked_for = found
-        return tool("python", {"code": codes[found]})
+        self._asked = asked.rpartition("show «")[2].partition("»")[0]
+        return tool("python", {"code": self.codes[self._asked]}) if self._asked in self.codes else text("nothing")
 
-    with PracticeServer(reply) as server:
-        environment = os.environ | {
-            "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "practice", "IPYAGENT_HOME": str(folder / "home"),
-            "IPYAGENT_MODE": "auto", "IPYAGENT_EXTRACTION": "false", "IPYAGENT_MODEL": "claude-sonnet-5-5",
-        }  # fmt: skip
-        cells = ["%load_ext ipyagent\n%matplotlib inline"]
-        for name in names:
-            cells += [LIBRARIES[name].setup]
-            cells += [f"%%agent --fresh\nshow «{name}/{at}»" for at in range(len(LIBRARIES[name].cells))]
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
-        file = folder / f"cells-{uuid.uuid4().hex}.ipynb"
-        nbformat.write(notebook, file)
-        subprocess.run([sys.executable, "-c", EXECUTE, file], check=True, timeout=3_000, env=environment)
+
+def surroundings(url: str, folder: Path) -> dict[str, str]:
+    """The environment of a kernel whose agent asks the server at `url`."""
+    return {
+        "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "practice", "IPYAGENT_HOME": str(folder / "home"),
+        "IPYAGENT_MODE": "auto", "IPYAGENT_EXTRACTION": "false", "IPYAGENT_MODEL": "claude-sonnet-5-5",
+    }  # fmt: skip
+
+
+def ran(cells: list[str], folder: Path, environment: dict[str, str]) -> list[Any]:
+    """The cells with their outputs, run in order in a kernel of their own, in a process without other loops."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
+    file = folder / f"cells-{uuid.uuid4().hex}.ipynb"
+    nbformat.write(notebook, file)
+    subprocess.run([sys.executable, "-c", EXECUTE, file], check=True, timeout=3_000, env=os.environ | environment)
+    made: list[Any] = nbformat.read(file, 4).cells
+    return made
+
+
+def told(names: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """What reaches the model of each cell of these libraries, in one kernel: `text`, `pictures` (in base64), and the
+    `preview` of the value that the cell ends in."""
+    model = Shower({f"{name}/{at}": code for name in names for at, code in enumerate(LIBRARIES[name].cells)})
+    cells = ["%load_ext ipyagent\n%matplotlib inline"]
+    for name in names:
+        cells += [LIBRARIES[name].setup]
+        cells += [f"%%agent --fresh\nshow «{name}/{at}»" for at in range(len(LIBRARIES[name].cells))]
+    with PracticeServer(model) as server:
+        ran(cells, folder, surroundings(server.url, folder))
     previews = previewed([(LIBRARIES[name].setup, list(LIBRARIES[name].cells)) for name in names])
     return {
         name: [
-            {"code": code, "preview": previews[number][at], **got.get(f"{name}/{at}", {"text": "", "pictures": []})}
+            {"code": code, "preview": previews[number][at], **model.got.get(f"{name}/{at}", {"text": "", "pictures": []})}
             for at, code in enumerate(LIBRARIES[name].cells)
         ]
         for number, name in enumerate(names)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ipyagent.practice.server import PracticeServer
-from tests.bench.bench_outputs import CELLS, compared, ran, surroundings
+from tests.bench.bench_outputs import CELLS, compared
+from tests.bench.bench_told import ran, surroundings
 
 
 def test_the_agents_cell_shows_what_a_plain_cell_shows_and_the_model_is_told(tmp_path: Path) -> None:
@@ -58,21 +59,13 @@ logging.getLogger("mine").setLevel(logging.DEBUG)
 
 
 @pytest.mark.parametrize("on", [ON, BY_NAME])
-def test_a_user_who_turns_logging_on_sees_no_line_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: str
-) -> None:
+def test_a_user_who_turns_logging_on_sees_no_line_of_ours(tmp_path: Path, on: str) -> None:
+    cells = [
+        f"%load_ext ipyagent\nimport logging, sys\n{on}", "%%agent\nhello",
+        "logging.getLogger('mine').debug('heard')", "%%agent\nand again",
+    ]  # fmt: skip
     with PracticeServer() as server:
-        for name, value in surroundings(server.url, tmp_path).items():
-            monkeypatch.setenv(name, value)
-        cells = ran(
-            [
-                f"%load_ext ipyagent\nimport logging, sys\n{on}",
-                "%%agent\nhello",
-                "logging.getLogger('mine').debug('heard')",
-                "%%agent\nand again",
-            ],
-            tmp_path,
-        )
-    said = [json.dumps(cell.outputs) for cell in cells]
+        made = ran(cells, tmp_path, surroundings(server.url, tmp_path))
+    said = [json.dumps(cell.outputs) for cell in made]
     lines = [[line for line in words.split('"') if line.startswith(("DEBUG:", "INFO:"))] for words in said]
     assert lines == [[], [], ["DEBUG:mine:heard\\n"], []]

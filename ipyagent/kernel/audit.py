@@ -241,15 +241,6 @@ def _rename(watch: Watch, source: Any, target: Any, at: int = -1, to: int = -1) 
     watch.changes(new, "replace")
 
 
-def _remove(watch: Watch, path: Any, at: int = -1) -> None:
-    watch.changes(_path(path, at), "remove")
-
-
-def _truncate(watch: Watch, path: Any, length: int) -> None:
-    if name := _path(path):  # what is open was opened for writing
-        watch.changes(name, "write")
-
-
 def _mode(watch: Watch, path: Any, mode: Any, at: int = -1, *more: Any) -> None:
     name = _folder(path) if isinstance(path, int) else _path(path, at)
     if os.path.isabs(name):
@@ -261,8 +252,9 @@ def _link(watch: Watch, source: Any, target: Any, at: int = -1, to: int = -1) ->
     watch.changes(_path(target, to), "write")
 
 
-def _symlink(watch: Watch, source: Any, target: Any, to: int = -1) -> None:
-    watch.changes(_path(target, to), "write")
+def _writes(watch: Watch, path: Any, at: int = -1) -> None:
+    if name := _path(path, at):  # what is open was opened for writing
+        watch.changes(name, "write")
 
 
 def _database(watch: Watch, database: Any) -> None:
@@ -330,40 +322,27 @@ def _popen(watch: Watch, executable: Any, args: Any, folder: Any = None, environ
         watch.starts(shlex.join(words), program)
 
 
-def _system(watch: Watch, command: Any) -> None:
-    watch.starts(os.fsdecode(command), "")
-
-
-def _exec(watch: Watch, path: Any, args: Any, environ: Any = None) -> None:
-    _popen(watch, path, args)
-
-
-def _spawn(watch: Watch, mode: Any, path: Any, args: Any, environ: Any = None) -> None:
-    _popen(watch, path, args)
-
-
-def _pty(watch: Watch, args: Any) -> None:
-    _popen(watch, None, args)
-
-
 def _kill(watch: Watch, process: int, signal: int) -> None:
     own_interrupt = process == os.getpid() and signal == 2  # as Ctrl-C does
     if signal and not own_interrupt:  # 0 asks whether it is there
         watch.ends(process, group=False)
 
 
-def _killpg(watch: Watch, group: int, signal: int) -> None:
-    if signal:
-        watch.ends(group, group=True)
-
-
 _TOLD: dict[str, Callable[..., None]] = {
-    "open": _open, "os.rename": _rename, "os.remove": _remove, "os.truncate": _truncate, "os.chmod": _mode,
-    "os.chown": _mode, "os.setxattr": _mode, "os.removexattr": _mode, "os.link": _link, "os.symlink": _symlink,
-    "sqlite3.connect": _database, "socket.connect": _connects, "socket.sendto": _sends, "socket.sendmsg": _sends,
-    "socket.getaddrinfo": _resolves, "socket.gethostbyname": _resolves, "subprocess.Popen": _popen,
-    "os.system": _system, "os.exec": _exec, "os.posix_spawn": _exec, "os.spawn": _spawn, "os.startfile": _pty,
-    "pty.spawn": _pty, "os.kill": _kill, "os.killpg": _killpg,
+    "open": _open, "os.rename": _rename, "os.chmod": _mode, "os.chown": _mode, "os.setxattr": _mode,
+    "os.removexattr": _mode, "os.link": _link, "sqlite3.connect": _database, "socket.connect": _connects,
+    "socket.sendto": _sends, "socket.sendmsg": _sends, "socket.getaddrinfo": _resolves,
+    "socket.gethostbyname": _resolves, "subprocess.Popen": _popen, "os.kill": _kill,
+    "os.remove": lambda watch, path, at=-1: watch.changes(_path(path, at), "remove"),
+    "os.truncate": lambda watch, path, length: _writes(watch, path),
+    "os.symlink": lambda watch, source, target, to=-1: _writes(watch, target, to),
+    "os.system": lambda watch, command: watch.starts(os.fsdecode(command), ""),
+    "os.exec": lambda watch, path, args, environ=None: _popen(watch, path, args),
+    "os.posix_spawn": lambda watch, path, args, environ=None: _popen(watch, path, args),
+    "os.spawn": lambda watch, mode, path, args, environ=None: _popen(watch, path, args),
+    "os.startfile": lambda watch, path, *more: _popen(watch, None, path),
+    "pty.spawn": lambda watch, args: _popen(watch, None, args),
+    "os.killpg": lambda watch, group, signal: watch.ends(group, group=True) if signal else None,
 }  # fmt: skip
 _STARTS = frozenset(("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.spawn"))
 """Events of a new process."""

@@ -137,7 +137,8 @@ class CellMarks:
         sources = {cell.source.strip() for cell in hidden if cell.source.strip()}
         found = set()
         for number, source in enumerate(self.inputs() if inputs is None else inputs):
-            if self._ident(number) in idents or source.strip() in sources or mark_of(source) == HIDE:
+            ident, _ = self._runs.cells.get(number, ("", 0.0))
+            if ident in idents or source.strip() in sources or mark_of(source) == HIDE:
                 found.add(number)
         return frozenset(found)
 
@@ -198,20 +199,17 @@ class CellMarks:
         what = "hidden from the agent" if mark == HIDE else "pinned; the agent always sees them"
         none = "hidden cells. The agent never" if mark == HIDE else "pinned cells. The agent always"
         none = f"No {none} sees a {none.split()[0]} cell."
-        lines = [f"{one_line(cell.ident or '(no id)')}  {one_line(_first_line(cell.source))[:80]}" for cell in cells]
+        lines = []
+        for cell in cells:
+            rows = map(str.strip, cell.source.splitlines())
+            first = next((row for row in rows if row and not row.startswith("#")), "")
+            lines.append(f"{one_line(cell.ident or '(no id)')}  {one_line(first)[:80]}")
         lines.insert(0, f"{len(cells)} cell{'' if len(cells) == 1 else 's'} {what}" if cells else none)
         lines.append(
             f"to mark a cell: the tag {mark} (JupyterLab: property inspector, Cell Tags; counts once the notebook is "
             f"saved), or the comment # {mark} in its first line (counts when it runs)"
         )
         return "\n".join(lines)
-
-    def _ident(self, number: int) -> str | None:
-        return self._runs.cells.get(number, (None, 0.0))[0]
-
-
-def _first_line(source: str) -> str:
-    return next((row.strip() for row in source.splitlines() if row.strip() and not row.strip().startswith("#")), "")
 
 
 def _held(namespace: Mapping[str, Any], name: str, kind: type) -> Any:

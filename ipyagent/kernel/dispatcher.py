@@ -104,13 +104,13 @@ RUN_LOCK = RunLock()
 """The process's own."""
 T = TypeVar("T")
 
-_beside: ContextVar[bool] = ContextVar("ipyagent_beside", default=False)
+_on_other_thread: ContextVar[bool] = ContextVar("ipyagent_on_other_thread", default=False)
 """Whether a question is of a thread that cannot read a line."""
 _CLOSE = 2.0
 """Seconds a stopped turn has to close before `run` gives up."""
-_ON_ITS_WAY = 0.05
+_CANCEL_DELAY = 0.05
 """Seconds that a cancellation may take from another thread, many switches of the interpreter's lock."""
-_DEAF = 3.0
+_UNRESPONSIVE = 3.0
 """Seconds of interrupts after which code that still runs is said not to hear them: compiled code, mostly."""
 _BATCH = 0.04
 """Seconds between pieces of live output."""
@@ -144,7 +144,7 @@ class MainThreadExecutor:
         self._interrupts = Interrupts(thread, lambda: bool(self.stopped), lambda: self.stop("interrupt"))
         self._inbox: LoopInbox | BlockingInbox | None = None
         self._turn: concurrent.futures.Future[Any] | None = None
-        self._closing_since: float | None = None
+        self._close_by: float | None = None
         self._cancelled_outside = False
         self._within: BlockingInbox | None = None
         """Takes the lines that are asked for while code waits for an answer."""
@@ -159,29 +159,25 @@ class MainThreadExecutor:
         stopped turn did not close, and whatever the turn raised. After a Stop it returns normally.
         """
         inbox = LoopInbox()
-        with self._interrupts.own_sigint():
-            turn = self._begin(make, inbox)
-            while not turn.done() and not self._gave_up():
+        with self._begun(make, inbox) as turn:
+            while (left := self._left(turn)) > 0:
                 try:
-                    job = await inbox.next(self._patience())
+                    job = await inbox.next(None if self._close_by is None else left)
                 except asyncio.CancelledError:
                     self._on_cancel()
                     continue
                 if job is not None and self._take(job):
                     await self._serve(job)
-            self._end()
         return self._outcome(turn)
 
     def run_blocking(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """`run` for callers that cannot await: `%%time`, `%%capture`, `run_cell_magic`, scripts."""
         inbox = BlockingInbox()
-        with self._interrupts.own_sigint():
-            turn = self._begin(make, inbox)
-            while not turn.done() and not self._gave_up():
-                job = inbox.next(self._patience())
+        with self._begun(make, inbox) as turn:
+            while (left := self._left(turn)) > 0:
+                job = inbox.next(None if self._close_by is None else left)
                 if job is not None and self._take(job):
                     self._serve_blocking(job)
-            self._end()
         return self._outcome(turn)
 
     @property
@@ -242,7 +238,7 @@ class MainThreadExecutor:
         waiting = asyncio.wrap_future(job.future)
         cancelled, since = False, 0.0
         while not waiting.done():
-            if since and time.monotonic() > since + _DEAF:
+            if since and time.monotonic() > since + _UNRESPONSIVE:
                 on_output(
                     "\n(interrupted but still running: it does not react to interrupts; restart the kernel to end it)\n"
                 )
@@ -294,7 +290,7 @@ class MainThreadExecutor:
     async def ask_line(self, prompt: str) -> str:
         """`input(prompt)` on the main thread. Raises EOFError and whatever the front-end's input
         raises when nobody can answer."""
-        if _beside.get():
+        if _on_other_thread.get():
             raise EOFError("the question is of another thread, and the main one runs code")
         if (within := self._within) is None:
             return await self.call(lambda: read_line(prompt))
@@ -306,7 +302,7 @@ class MainThreadExecutor:
     async def _post(self, job: QueuedJob[Any]) -> None:
         if self.stopped or self._inbox is None or not self._inbox.post(job):
             # the stopping thread may be between its mark and its cancellation: that one ends us, not two
-            await asyncio.sleep(_ON_ITS_WAY)
+            await asyncio.sleep(_CANCEL_DELAY)
             raise asyncio.CancelledError("the turn has been stopped: nothing more runs on the main thread")
 
     def _break(self, job: QueuedJob[Any]) -> None:
@@ -324,7 +320,7 @@ class MainThreadExecutor:
         job, mine = self._interrupts.running, threading.get_ident() == self._ident and self._within is None
 
         async def asked() -> T:
-            _beside.set(not mine)
+            _on_other_thread.set(not mine)
             return await make()
 
         inbox = BlockingInbox()
@@ -412,34 +408,31 @@ class MainThreadExecutor:
         self._cancelled_outside = True
         self.stop("interrupt")
 
-    def _begin(
+    @contextmanager
+    def _begun(
         self, make: Callable[[], Coroutine[Any, Any, T]], inbox: LoopInbox | BlockingInbox
-    ) -> concurrent.futures.Future[T]:
-        if self._inbox is not None:
-            raise AgentError("one MainThreadExecutor serves one turn: make a new one")
-        keep_logs_apart()
-        self._inbox = inbox
-        turn = self._thread.start(make)
-        turn.add_done_callback(lambda _: inbox.wake())
-        self._turn = turn
-        if self.stopped:  # an interrupt came while it was being started
-            self._thread.cancel(turn)
-        return turn
-
-    def _patience(self) -> float | None:
-        if not self.stopped:
-            return None
-        if self._closing_since is None:
-            self._closing_since = time.monotonic()
-        return max(0.0, self._closing_since + _CLOSE - time.monotonic())
-
-    def _gave_up(self) -> bool:
-        return self._closing_since is not None and time.monotonic() >= self._closing_since + _CLOSE
-
-    def _end(self) -> None:
-        if self._inbox is not None:
-            for job in self._inbox.close():
+    ) -> Iterator[concurrent.futures.Future[T]]:
+        """The turn on the agent thread; SIGINT is ours within, and afterwards the inbox takes nothing more."""
+        with self._interrupts.own_sigint():
+            if self._inbox is not None:
+                raise AgentError("one MainThreadExecutor serves one turn: make a new one")
+            keep_logs_apart()
+            self._inbox = inbox
+            turn = self._turn = self._thread.start(make)
+            turn.add_done_callback(lambda _: inbox.wake())
+            if self.stopped:  # an interrupt came while it was being started
+                self._thread.cancel(turn)
+            yield turn
+            for job in inbox.close():
                 job.future.cancel()
+
+    def _left(self, turn: concurrent.futures.Future[T]) -> float:
+        """Seconds that the turn is still served; 0 once it is done, or did not close in time."""
+        if turn.done():
+            return 0.0
+        if self.stopped and self._close_by is None:
+            self._close_by = time.monotonic() + _CLOSE
+        return float("inf") if self._close_by is None else max(0.0, self._close_by - time.monotonic())
 
     def _outcome(self, turn: concurrent.futures.Future[T]) -> T:
         if not turn.done():

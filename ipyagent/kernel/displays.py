@@ -45,7 +45,9 @@ def fit_picture(media_type: str, data: bytes | str) -> Image | None:
             return None
     if not data:
         return None
-    size = _png_size(data) if media_type == "image/png" else None
+    size = None
+    if media_type == "image/png" and len(data) >= 24 and data[:8] == b"\x89PNG\r\n\x1a\n":
+        size = struct.unpack(">II", data[16:24])
     if size is not None and max(size) <= LONG_EDGE and len(data) <= MAX_BYTES:
         return Image(media_type, data)
     try:
@@ -148,13 +150,6 @@ def _figures() -> dict[int, Any]:
     """The open figures; looking makes none of them the current one."""
     managers = getattr(getattr(sys.modules.get("matplotlib._pylab_helpers"), "Gcf", None), "figs", {})
     return {number: manager.canvas.figure for number, manager in managers.items()}
-
-
-def _png_size(data: bytes) -> tuple[int, int] | None:
-    if len(data) < 24 or data[:8] != b"\x89PNG\r\n\x1a\n":
-        return None
-    width, height = struct.unpack(">II", data[16:24])
-    return width, height
 
 
 _TEXT = frozenset(("text/plain",))

@@ -24,6 +24,7 @@ from ipyagent.journal.protocols import CellOutput, Execution, ObjectRef
 from ipyagent.kernel.displays import Displays, is_artist, open_figures, take_figures, watch_figures
 from ipyagent.kernel.output import OutputLog, Tapped, drain
 from ipyagent.kernel.rendering import TEXTUAL, has_display_options, is_bare, own_display_options, render_failure
+from ipyagent.kernel.scope import working_folder
 
 # ---- While agent code runs, what it prints and displays comes here; afterwards everything is as it was. Patches
 # are put on instances (streams, publisher, shell), never on classes, and are taken off in reverse order whatever
@@ -108,7 +109,7 @@ class Capture:
         shell, later = self._shell, self._leave.callback
         for name in _LAST:  # `for _ in …` binds it, and IPython would never set it again
             later(_put_back, shell.user_ns, name, shell.user_ns.get(name, _MISSING))
-        later(self._tell_folder, _folder())
+        later(self._tell_folder, working_folder())
         if hasattr(shell.displayhook, "exec_result"):
             later(setattr, shell.displayhook, "exec_result", shell.displayhook.exec_result)
         for namespace in (builtins.__dict__, shell.user_ns):
@@ -126,7 +127,7 @@ class Capture:
         later(drain, [stream for stream in (sys.stdout, sys.stderr) if getattr(stream, "_should_watch", False)])
         self._set(shell, "showtraceback", self._showtraceback)
         self._set(shell, "_showtraceback", lambda etype, value, lines: self._shown.append(value))
-        self._set(shell, "ask_exit", self._ask_exit)
+        self._set(shell, "ask_exit", lambda: self._log.write("(exit was ignored: this session stays)\n"))
         if hasattr(shell, "_tee"):  # IPython 9 keeps all output of a run in its history, without bound
             self._set(shell, "_tee", lambda channel: contextlib.nullcontext())
         # a terminal's `!cmd` writes past sys.stdout; the piped one does not
@@ -137,7 +138,8 @@ class Capture:
         publisher = shell.display_pub
         self._set(publisher, "publish", self._publish(publisher.publish))
         self._set(publisher, "clear_output", self._clear(publisher.clear_output))
-        self._set(shell, "set_next_input", self._next_input)
+        # `%load`, `%recall`: the cell is the user's, so the text is output and replaces nothing
+        self._set(shell, "set_next_input", lambda text, replace=False: self._log.line(text))
         later(shell.hooks.__setitem__, "show_in_pager", shell.hooks["show_in_pager"])
         shell.hooks["show_in_pager"] = self._page
         self._set(shell.display_formatter, "format", self._format(shell.display_formatter.format))
@@ -160,7 +162,7 @@ class Capture:
         self.displays.settle()
 
     def _tell_folder(self, before: str) -> None:
-        folder = _folder()
+        folder = working_folder()
         if folder != before:
             self._log.write(f"(the working directory is now {folder or 'a folder that no longer exists'})\n")
 
@@ -330,10 +332,6 @@ class Capture:
         text = data.get("text/plain", "") if isinstance(data, dict) else data
         self._log.line(str(text).rstrip("\n"))
 
-    def _next_input(self, text: str, replace: bool = False) -> None:
-        """`%load`, `%recall`: the cell is the user's, so the text is output and replaces nothing."""
-        self._log.line(text)
-
     # ------------------------------------------------------------------ the shell's own ways out
 
     def _showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -342,9 +340,6 @@ class Capture:
         except ValueError:
             return
         self._shown.append(value)
-
-    def _ask_exit(self) -> None:
-        self._log.write("(exit was ignored: this session stays)\n")
 
 
 def _announced(command: str) -> str:
@@ -376,13 +371,6 @@ def _unwind(trap: Any, level: int) -> None:
     """An interrupt between two bytecodes can skip the exit of one of IPython's traps."""
     while trap._nested_level > level:
         trap.__exit__(None, None, None)
-
-
-def _folder() -> str:
-    try:
-        return os.getcwd()
-    except OSError:
-        return ""
 
 
 T = TypeVar("T")

@@ -13,6 +13,7 @@ import ipaddress
 import json
 import os
 import re
+import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -53,10 +54,11 @@ def describe_frontend(shell: Any, panels: str = "auto") -> Frontend:
     person = bool(getattr(kernel, "_allow_stdin", False))
     if _kernel_id(kernel) == str(os.getppid()):  # jupyter console and qtconsole: no output of theirs is written anew
         return Frontend(kind="terminal", can_input=person)
+    colab = "google.colab" in sys.modules  # shows no widget of others unless its own manager of them is turned on
     return Frontend(
         kind="kernel",
         person=person,
-        live_widgets=person and (panels == "widgets" or (panels == "auto" and not _in_colab())),
+        live_widgets=person and (panels == "widgets" or (panels == "auto" and not colab)),
         can_input=person,
         notebook=_notebook(shell, kernel),
         cell=running_cell(shell),
@@ -97,16 +99,7 @@ def opened(shell: Any, path: Path) -> Literal["", "own", "page"]:
     return ""
 
 
-def _in_colab() -> bool:
-    """Colab shows no widget of others unless the notebook turns its own manager of them on."""
-    import sys
-
-    return "google.colab" in sys.modules
-
-
 def _has_terminal() -> bool:
-    import sys
-
     try:
         return sys.stdin is not None and sys.stdin.isatty()
     except (AttributeError, ValueError):
@@ -123,11 +116,8 @@ def _notebook(shell: Any, kernel: Any) -> Path | None:
     named = users_namespace(shell).get("__vsc_ipynb_file__")
     if isinstance(named, str) and named.endswith(".ipynb"):
         return Path(named)
-    kernel_id = _kernel_id(kernel)
-    if kernel_id:
-        found = _ask_servers(kernel_id)
-        if found is not None:
-            return found
+    if (served := _served(kernel)) is not None:
+        return served[0]
     session = os.environ.get("JPY_SESSION_NAME", "")
     if session.endswith(".ipynb"):
         return Path(session).absolute()
@@ -147,15 +137,14 @@ def _kernel_id(kernel: Any) -> str:
 def server_root(kernel: Any) -> Path | None:
     """The folder that paths in pages of this kernel's server are relative to; None when nobody tells. A second at
     most."""
+    served = _served(kernel)
+    return None if served is None else Path(served[1]["root_dir"])
+
+
+def _served(kernel: Any) -> tuple[Path, dict[str, Any]] | None:
+    """The notebook that a server has this kernel for, and what it says of it."""
     ident = _kernel_id(kernel)
-    return next((Path(said["root_dir"]) for _, said in served_notebooks() if ident and said.get("id") == ident), None)
-
-
-def _ask_servers(kernel_id: str) -> Path | None:
-    for path, kernel in served_notebooks():
-        if kernel.get("id") == kernel_id:
-            return path
-    return None
+    return next((each for each in served_notebooks() if each[1].get("id") == ident), None) if ident else None
 
 
 def served_notebooks() -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -279,26 +268,20 @@ class _Peek:
         if stream is None or not hasattr(stream, "on_recv"):
             return False
         if channel is not None and hasattr(kernel, "shell_channel_thread_main"):
-            forward = kernel.shell_channel_thread_main
+            forward, on_its_thread = kernel.shell_channel_thread_main, channel.io_loop.add_callback
+        elif channel is None and hasattr(kernel, "schedule_dispatch") and hasattr(kernel, "dispatch_shell"):
+            forward = functools.partial(kernel.schedule_dispatch, kernel.dispatch_shell)
+            on_its_thread = lambda call: call()  # noqa: E731 - in the place of the other's method
+        else:
+            return False
 
-            async def receive(message: list[Any]) -> None:
-                self._look(message)
-                await forward(message)
+        def receive(message: list[Any]) -> Any:
+            self._look(message)
+            return forward(message)  # a coroutine of ipykernel 7, which the stream awaits
 
-            channel.io_loop.add_callback(lambda: stream.on_recv(receive, copy=False))
-            self._take_off = lambda: channel.io_loop.add_callback(lambda: stream.on_recv(forward, copy=False))
-            return True
-        if channel is None and hasattr(kernel, "schedule_dispatch") and hasattr(kernel, "dispatch_shell"):
-            dispatch = functools.partial(kernel.schedule_dispatch, kernel.dispatch_shell)
-
-            def receive_6(message: list[Any]) -> Any:
-                self._look(message)
-                return dispatch(message)
-
-            stream.on_recv(receive_6, copy=False)
-            self._take_off = lambda: stream.on_recv(dispatch, copy=False)
-            return True
-        return False
+        on_its_thread(lambda: stream.on_recv(receive, copy=False))
+        self._take_off = lambda: on_its_thread(lambda: stream.on_recv(forward, copy=False))
+        return True
 
     def _look(self, message: list[Any]) -> None:
         if not self.callbacks:
@@ -328,9 +311,6 @@ class _Peek:
 
 def _peek_of(kernel: Any) -> _Peek | None:
     peek = vars(kernel).get(_PEEK)
-    if peek is None:
-        peek = _Peek(kernel)
-        if not peek.install():
-            return None
-        vars(kernel)[_PEEK] = peek
+    if peek is None and (made := _Peek(kernel)).install():
+        peek = vars(kernel)[_PEEK] = made
     return peek if isinstance(peek, _Peek) else None

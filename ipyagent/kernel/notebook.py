@@ -6,6 +6,7 @@ from __future__ import annotations
 import codecs
 import difflib
 import hashlib
+import itertools
 import json
 import re
 import secrets
@@ -68,18 +69,13 @@ def ids_of(cells: Sequence[Mapping[str, Any]], digest: str, known: KnownIds | No
 
 def _free(own: str, taken: set[str]) -> str:
     """For a cell that shares its id: the id with a number; "~" stands in no id."""
-    number = 1
-    while (made := f"{own}~{number}") in taken:
-        number += 1
-    return made
+    return next(made for number in itertools.count(1) if (made := f"{own}~{number}") not in taken)
 
 
 def _derived(print_: str, taken: set[str]) -> str:
     """For a cell without id: eight digits of its content, and for the same content once more others."""
-    number, made = 2, print_[:8]
-    while made in taken:
-        made, number = hashlib.sha256(f"{print_}{number}".encode()).hexdigest()[:8], number + 1
-    return made
+    more = (hashlib.sha256(f"{print_}{number}".encode()).hexdigest() for number in itertools.count(2))
+    return next(made for digits in itertools.chain([print_], more) if (made := digits[:8]) not in taken)
 
 
 def _kept(known: KnownIds, prints: Sequence[str]) -> dict[int, str]:
@@ -145,7 +141,9 @@ class Notebook:
     @classmethod
     def new(cls, cells: Sequence[Mapping[str, Any]] = (), metadata: Mapping[str, Any] | None = None) -> Notebook:
         """A notebook of format 4.5 as nbformat writes it; `cells` as `new_cell` gives them."""
-        whole = {"cells": list(cells), "metadata": metadata or kernel_metadata(), "nbformat": 4, "nbformat_minor": 5}
+        spec = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+        metadata = metadata or {"kernelspec": spec, "language_info": {"name": "python"}}
+        whole = {"cells": list(cells), "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
         text = json.dumps(whole, ensure_ascii=False, indent=1, sort_keys=True)
         return cls.read((text + "\n").encode("utf-8", "replace"))
 
@@ -197,7 +195,9 @@ class Notebook:
         from nbformat.validator import iter_validate
 
         try:  # unlike `validate`, it repairs nothing on the way
-            whole = _with_ids(self.layout.value, self.minor)
+            whole = dict(self.layout.value)
+            if self.minor >= 5:  # with an id where the format demands one that is missing
+                whole["cells"] = [{"id": f"missing-{number}", **cell} for number, cell in enumerate(whole["cells"])]
             errors = iter_validate(whole, relax_add_props=True)  # type: ignore[no-untyped-call] # nbformat has no types
             problem = next(iter(errors), None)
         except (ValueError, KeyError, TypeError, AttributeError) as wrong:
@@ -238,10 +238,9 @@ class Notebook:
 
     def moved(self, number: int, at: int) -> Notebook:
         """The cell is then number `at` of the others and it, its text as it was."""
-        text, ids = self.layout.cell_text(number), list(self.known.ids)
-        name = ids.pop(number)
-        without = self._made(self.layout.without_cell(number), tuple(ids))
-        ids.insert(at, name)
+        text, without = self.layout.cell_text(number), self.deleted(number)
+        ids = list(without.known.ids)
+        ids.insert(at, self.known.ids[number])
         return without._made(without.layout.with_cell(at, text), tuple(ids))
 
     def deleted(self, number: int) -> Notebook:
@@ -279,12 +278,6 @@ def new_cell(
         cell = {**cell, "execution_count": None, "outputs": []}
     cell["source"] = form(source, lists)
     return dict(sorted(cell.items()))
-
-
-def kernel_metadata() -> dict[str, Any]:
-    """Metadata of a new notebook for Python."""
-    spec = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-    return {"kernelspec": spec, "language_info": {"name": "python"}}
 
 
 def form(source: str, lists: bool) -> list[str] | str:
@@ -330,14 +323,6 @@ def _fresh() -> str:
 def _line(cell: Cell) -> str:
     words = "hidden by its author" if cell.hidden else " ".join(cell.source.split())[:50] or "empty"
     return f"{cell.ident} ({cell.kind}: {words})"
-
-
-def _with_ids(value: Mapping[str, Any], minor: int) -> dict[str, Any]:
-    """The notebook with an id where the format demands one that is missing."""
-    if minor < 5:
-        return dict(value)
-    cells = [{"id": f"missing-{number}", **cell} for number, cell in enumerate(value["cells"])]
-    return {**value, "cells": cells}
 
 
 # ------------------------------------------------------------------ notebook layout

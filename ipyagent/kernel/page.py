@@ -44,18 +44,14 @@ class Page:
 
     def shows(self, notebook: Path, root: Path | None = None) -> bool:
         """Whether it is the page of this file, as far as its path tells where nobody knows what it is relative to."""
-        parts = self._parts
+        parts = self.parts
         if root is not None:
             return root.joinpath(*parts).resolve() == notebook.resolve()
         return bool(parts) and notebook.parts[-len(parts) :] == parts
 
     @property
-    def depth(self) -> int:
-        """How many names its path has."""
-        return len(self._parts)
-
-    @property
-    def _parts(self) -> tuple[str, ...]:
+    def parts(self) -> tuple[str, ...]:
+        """The names in its path."""
         return tuple(part for part in self.path.split("/") if part)
 
 
@@ -124,40 +120,31 @@ class PageLink:
             pages = tuple(self._pages.values())
         root = self._root() if pages and notebook is not None else None
         found = [page for page in pages if notebook is not None and page.shows(notebook, root)]
-        return max(found, key=lambda page: (page.depth, page.at), default=None)
+        return max(found, key=lambda page: (len(page.parts), page.at), default=None)
 
     async def ask(self, page: Page, kind: str, seconds: float = PATIENCE, **more: Any) -> dict[str, Any]:
         """One question to a page, and its answer. Raises Unanswered; the page is then taken for closed."""
         ident = secrets.token_hex(8)
-        reply = self._expect(ident)
-        self.send({"kind": kind, "page": page.ident, "id": ident, **more})
-        return await self._within(reply, ident, seconds, page)
+        return await self._asked(page, ident, seconds, {"kind": kind, "id": ident, **more})
 
     async def have_done(self, page: Page, changes: list[dict[str, Any]]) -> dict[str, Any]:
         """Have a page make changes: it takes them first, and makes them only when it is then told to, so that one
         that wakes up late does nothing. Raises Unanswered."""
         ident = secrets.token_hex(8)
-        claim = self._expect(ident)
-        self.send({"kind": "offer", "page": page.ident, "id": ident})
-        if not (await self._within(claim, ident, PATIENCE, page)).get("claimed"):
+        if not (await self._asked(page, ident, PATIENCE, {"kind": "offer", "id": ident})).get("claimed"):
             return {"failed": "the open notebook is read-only"}
-        done = self._expect(f"{ident}.done")
-        self.send({"kind": "do", "page": page.ident, "id": ident, "changes": changes})
         try:
-            return await self._within(done, f"{ident}.done", DOING, page)
+            return await self._asked(page, f"{ident}.done", DOING, {"kind": "do", "id": ident, "changes": changes})
         except Unanswered:
             raise Unanswered(taken=True) from None
 
-    def _expect(self, ident: str) -> asyncio.Future[dict[str, Any]]:
+    async def _asked(self, page: Page, ident: str, seconds: float, message: dict[str, Any]) -> dict[str, Any]:
+        """Send a message to the page, and what it replies with this `ident`."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[dict[str, Any]] = loop.create_future()
+        reply: asyncio.Future[dict[str, Any]] = loop.create_future()
         with self._lock:
-            self._waiting[ident] = (loop, future)
-        return future
-
-    async def _within(
-        self, reply: asyncio.Future[dict[str, Any]], ident: str, seconds: float, page: Page
-    ) -> dict[str, Any]:
+            self._waiting[ident] = (loop, reply)
+        self.send({"page": page.ident, **message})
         try:
             return await asyncio.wait_for(reply, seconds)
         except TimeoutError:

@@ -12,12 +12,11 @@ import threading
 import time
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import psutil
 
 from ipyagent.kernel import audit
-
-if TYPE_CHECKING:
-    import psutil
 
 MARK = "IPYAGENT_COMMAND"
 """Environment variable with the random mark of the command or run that started a process. Once set here it is never
@@ -75,8 +74,6 @@ def _filter_environment(frame: Any) -> None:
 def of_command(leader: int, mark: str, since: float, sessions: Collection[int] = ()) -> list[psutil.Process]:
     """The live processes of the command whose first process is `leader`, started after `since`
     (Unix time), that one included. `sessions`: those that it is known to have begun."""
-    import psutil
-
     found: dict[int, psutil.Process] = {}
     try:
         first = psutil.Process(leader)
@@ -101,8 +98,6 @@ def end(leader: int, mark: str, since: float, sessions: Collection[int] = ()) ->
 
 def _since(since: float) -> Iterator[psutil.Process]:
     """The other processes that were started after `since`."""
-    import psutil
-
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.create_time() >= since - _GRAIN:
@@ -112,8 +107,6 @@ def _since(since: float) -> Iterator[psutil.Process]:
 
 
 def _mark(process: psutil.Process) -> str:
-    import psutil
-
     try:
         return str(process.environ().get(MARK, ""))
     except (psutil.Error, OSError):
@@ -129,8 +122,6 @@ def _session(pid: int) -> int:
 
 def _alive(process: psutil.Process) -> bool:
     # psutil's own waiting would take the exit status away from asyncio or a Popen object.
-    import psutil
-
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
@@ -138,8 +129,6 @@ def _alive(process: psutil.Process) -> bool:
 
 
 def _signal(processes: Iterable[psutil.Process], how: str) -> None:
-    import psutil
-
     for process in processes:
         with contextlib.suppress(psutil.Error):  # it has ended, or was never ours to end
             getattr(process, how)()
@@ -211,8 +200,6 @@ class ChildProcessTracker:
 
     def gather(self) -> list[psutil.Process]:
         """The run's live processes. To be called before anything is ended. A few milliseconds."""
-        import psutil
-
         pause = sys.getswitchinterval()
         sys.setswitchinterval(0.0001)  # beside a busy loop each of the hundred small reads would wait 5 ms
         try:
@@ -243,8 +230,6 @@ class ChildProcessTracker:
     # ------------------------------------------------------------------ whose a process is
 
     def _family(self) -> list[psutil.Process]:
-        import psutil
-
         self._take_reports()
         new = list(_since(self._since))
         marked = {process.pid: process for process in new if _mark(process) == self._own}
@@ -302,8 +287,6 @@ class ChildProcessTracker:
 
     def _reap(self) -> None:
         """Of the orphans that became ours, let those go that have ended: nobody else waits for them."""
-        import psutil
-
         if self._unknown or self._foreign or not _LINUX:
             return  # a dead child may be one that somebody will wait for
         waited = {pid for pid, parent in self._reported.items() if parent == os.getpid()}
@@ -319,8 +302,6 @@ class ChildProcessTracker:
 def _children() -> list[psutil.Process]:
     """This process's own children. Linux keeps a list of each thread's; psutil's way reads about every process of the
     machine, 2 ms for a hundred."""
-    import psutil
-
     # a list is whole only if no child ends while it is read
     last: list[int] | None = None
     for _ in range(5):
@@ -397,8 +378,6 @@ def _adopt_orphans(on: bool) -> None:
 
 def _group() -> frozenset[int]:
     """The other processes of our process group, where it is ours: a kernel leads one, a script may not."""
-    import psutil
-
     members: set[int] = set()
     if sys.platform != "win32" and os.getpgrp() == os.getpid():
         for pid in psutil.pids():

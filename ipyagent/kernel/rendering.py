@@ -80,7 +80,8 @@ def own_display_options() -> Iterator[None]:
     with contextlib.ExitStack() as undo:
         for apply in (_pandas_options, _numpy_options, _polars_options):
             try:
-                undo.callback(apply())
+                if (restore := apply()) is not None:
+                    undo.callback(restore)
             except Exception:  # noqa: BLE001 - an unknown version of a library: its tables are shown as the user has them
                 continue
         yield
@@ -120,17 +121,13 @@ def _swap(wanted: Mapping[str, Any], get: Callable[[str], Any], put: Callable[[s
 
 def _widened(least: Mapping[str, Any], get: Callable[[str], Any]) -> dict[str, Any]:
     found = {name: get(name) for name in least}
-    return {
-        name: least[name]
-        for name, old in found.items()
-        if type(old) is int and old < least[name]
-    }
+    return {name: least[name] for name, old in found.items() if type(old) is int and old < least[name]}
 
 
-def _pandas_options() -> Callable[[], None]:
+def _pandas_options() -> Callable[[], None] | None:
     pandas = sys.modules.get("pandas")
     if pandas is None or not hasattr(pandas, "set_option"):
-        return _nothing
+        return None
 
     def get(name: str) -> Any:
         try:
@@ -141,17 +138,17 @@ def _pandas_options() -> Callable[[], None]:
     return _swap(_widened(_PANDAS, get) | _PANDAS_PLAIN, get, pandas.set_option)
 
 
-def _numpy_options() -> Callable[[], None]:
+def _numpy_options() -> Callable[[], None] | None:
     numpy = sys.modules.get("numpy")
     if numpy is None or not hasattr(numpy, "get_printoptions"):
-        return _nothing
+        return None
     old: dict[str, Any] = numpy.get_printoptions()
     wanted = _widened(_NUMPY, lambda name: old.get(name, _UNSET)) | _NUMPY_PLAIN
     if "precision" in wanted:
         wanted["floatmode"] = "maxprec"
     ours = {**old, **wanted}
     if ours == old:
-        return _nothing
+        return None
 
     def restore() -> None:
         now = numpy.get_printoptions()
@@ -162,10 +159,10 @@ def _numpy_options() -> Callable[[], None]:
     return restore
 
 
-def _polars_options() -> Callable[[], None]:
+def _polars_options() -> Callable[[], None] | None:
     polars = sys.modules.get("polars")
     if polars is None or not hasattr(polars, "Config"):
-        return _nothing
+        return None
     config = polars.Config
     state: dict[str, Any] = config.state(if_set=True)
     least = {}
@@ -180,7 +177,7 @@ def _polars_options() -> Callable[[], None]:
     if state.get("set_float_precision") is not None:
         direct["set_float_precision"] = None
     if not least and not direct:
-        return _nothing
+        return None
 
     # what is not set is set behind `os.environ`: a name that comes and goes there makes other threads stumble who go
     # through it, and the tables in HTML, which read it there, stay as wide as they are
@@ -207,10 +204,6 @@ def _whole(text: Any) -> int | None:
         return int(text)
     except (TypeError, ValueError):
         return None
-
-
-def _nothing() -> None:
-    """Nothing was changed."""
 
 
 # ---------------------------------------------------------------------- rich objects

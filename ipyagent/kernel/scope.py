@@ -47,11 +47,11 @@ class IsolatedNamespace:
         self.namespace: dict[str, Any] = vars(self._module)
         self.namespace.update(seed)
         self.namespace.update(
-            {"In": inputs, "_ih": inputs, "Out": outputs, "_oh": outputs, "_dh": [_folder()], **self.extra}
+            {"In": inputs, "_ih": inputs, "Out": outputs, "_oh": outputs, "_dh": [working_folder()], **self.extra}
         )
         self.seed = seed
         """The user's names as they were when this was made."""
-        self._folder = _folder()
+        self._folder = working_folder()
         _SCOPES[id(self.namespace)] = self
         self._before: tuple[Any, Any, Any, str] | None = None
 
@@ -66,7 +66,7 @@ class IsolatedNamespace:
     def __enter__(self) -> IsolatedNamespace:
         shell = self._shell
         main = sys.modules.get("__main__")
-        self._before = (shell.user_module, shell.user_ns, main, _folder())
+        self._before = (shell.user_module, shell.user_ns, main, working_folder())
         if main is shell.user_module:  # pickle looks for the run's own classes there
             sys.modules["__main__"] = self._module
         shell.user_module, shell.user_ns = self._module, self.namespace
@@ -78,7 +78,7 @@ class IsolatedNamespace:
             return
         module, namespace, main, folder = self._before
         self._before = None
-        self._folder = _folder()
+        self._folder = working_folder()
         self._shell.user_module, self._shell.user_ns = module, namespace
         if main is not None:
             sys.modules["__main__"] = main
@@ -94,15 +94,16 @@ class IsolatedNamespace:
         return call
 
 
-def _folder() -> str:
+def working_folder() -> str:
+    """This process's; "" when it was deleted."""
     try:
         return os.getcwd()
-    except OSError:  # it was deleted
+    except OSError:
         return ""
 
 
 def _go(folder: str) -> None:
-    if folder and folder != _folder():
+    if folder and folder != working_folder():
         with contextlib.suppress(OSError):  # it was deleted meanwhile: code stays where it is, and says so by itself
             os.chdir(folder)
 

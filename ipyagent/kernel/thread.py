@@ -13,21 +13,18 @@ import threading
 import types
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ipyagent.errors import AgentError
 
 # ---- Log lines: what libraries write about work of ours stays out of the user's own log.
 
-LIBRARIES = frozenset(
-    (
-        "anthropic", "httpx", "httpx2", "httpcore", "httpcore2", "h11", "h2", "hpack", "mcp", "asyncio", "ipyagent",
-        "huggingface_hub", "urllib3", "filelock", "fsspec", "concurrent", "markdown_it", "pygments", "PIL", "psutil",
-    )
-)  # fmt: skip
+LIBRARIES = frozenset((
+    "anthropic", "httpx", "httpx2", "httpcore", "httpcore2", "h11", "h2", "hpack", "mcp", "asyncio", "ipyagent",
+    "huggingface_hub", "urllib3", "filelock", "fsspec", "concurrent", "markdown_it", "pygments", "PIL", "psutil",
+))  # fmt: skip
 """What writes log lines about work of ours."""
-
-
 _BETWEEN = LIBRARIES | {"logging", "contextlib"}
 """Whose frames stand between a log line and the code that called for it."""
 
@@ -221,10 +218,10 @@ def _told(problem: BaseException | None) -> BaseException | None:
     return problem
 
 
+@dataclass
 class _Started:
     """A task on its way from `start` to its end."""
 
-    def __init__(self) -> None:
-        self.task: asyncio.Task[None] | None = None
-        self.begun = False
-        self.cancelled = False
+    task: asyncio.Task[None] | None = None
+    begun: bool = False
+    cancelled: bool = False

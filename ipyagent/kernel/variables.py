@@ -16,7 +16,8 @@ import types
 import uuid
 import warnings
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from ipyagent.kernel.previews import MISSING, Group, PreviewContext, TypeInfo, clip, find, one_line, open_look
@@ -44,6 +45,9 @@ _HASHED = (
 )
 
 
+_PLAIN = (type(None), bool, int, float, complex, bytes, str)
+
+
 class _Unreadable(Exception):
     """Something in it cannot be read without running code of the user."""
 
@@ -69,8 +73,8 @@ class _Reader:
     def of(self, value: Any, depth: int) -> int:
         cls = type(value)
         if cls is str:
-            return _text(value)
-        if value is None or cls in (bool, int, float, complex, bytes):
+            return hash(value if len(value) < 1_000_000 else (len(value), value[:50_000], value[-50_000:]))
+        if cls in _PLAIN:
             return hash((cls.__name__, value if value == value else "nan"))
         kind = TypeInfo(cls)
         if any(cls is known for known in _CONTAINERS):
@@ -84,7 +88,7 @@ class _Reader:
         if kind.genuine("polars") and kind.is_library("polars", "DataFrame", "Series"):
             return self._polars(value)
         if cls is types.FunctionType:
-            return self._function(value)
+            return hash((self._code(value.__code__), value.__name__, len(value.__defaults__ or ())))
         if kind.exactly(datetime.datetime, datetime.time):
             return hash(value.replace(tzinfo=None))  # a time zone may be the user's own code
         if kind.exactly(*_HASHED):
@@ -185,39 +189,22 @@ class _Reader:
         kinds = str(list(frame.schema.values()))
         return hash((frame.height, names, kinds, tuple(hashes[:2_000].to_list()), hashes.sum()))
 
-    def _function(self, value: Any) -> int:
-        code = value.__code__
+    def _code(self, code: types.CodeType, depth: int = 0) -> int:
         consts = tuple(
-            self._code(part) if type(part) is types.CodeType else hash(part) if _plain_const(part) else 0
+            hash(part) if type(part) in _PLAIN else self._code(part, depth + 1)
             for part in code.co_consts
+            if type(part) in _PLAIN or (type(part) is types.CodeType and depth < DEPTH)
         )
-        return hash((code.co_code, code.co_names, consts, value.__name__, len(value.__defaults__ or ())))
-
-    def _code(self, code: types.CodeType) -> int:
-        return hash((code.co_code, code.co_names, tuple(hash(part) for part in code.co_consts if _plain_const(part))))
+        return hash((code.co_code, code.co_names, consts))
 
     def _cell(self, cell: Any) -> int:
         """One cell; of an object that cannot be read, its type alone: such a cell is not compared."""
-        cls = type(cell)
-        if cls is str:
-            return _text(cell)
-        if cls is float or cls is int or cls is bool or cell is None:
-            return hash((cls.__name__, cell if cell == cell else "nan"))
         try:
             return self.of(cell, DEPTH - 1)
         except _Unreadable:
-            return hash(cls.__name__) if TypeInfo(cls).top in ("pandas", "numpy", "builtins") else self._stop()
-
-    def _stop(self) -> int:
-        raise _Unreadable
-
-
-def _plain_const(part: Any) -> bool:
-    return part is None or type(part) in (str, int, float, bool, bytes, complex)
-
-
-def _text(text: str) -> int:
-    return hash(text) if len(text) < 1_000_000 else hash((len(text), text[:50_000], text[-50_000:]))
+            if TypeInfo(cls := type(cell)).top not in ("pandas", "numpy", "builtins"):
+                raise
+            return hash(cls.__name__)
 
 
 def _crc(array: Any) -> int:
@@ -412,12 +399,9 @@ def _functions(look: PreviewContext, rows: list[tuple[str, Any]], limit: int, wo
     return lines
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> AbstractContextManager[object]:
     """No library's warning about the user's values is shown, or raised as an error."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    return warnings.catch_warnings(action="ignore")
 
 
 def _names(names: list[str], width: int) -> str:
@@ -473,7 +457,7 @@ def _users(
         if type(name) is str
         and not _OWN.fullmatch(name)
         and not (name in _LOOPS and type(value) in (int, str, float))  # what a loop left says nothing
-        and not _is_hidden(name, value, hidden)
+        and not (name in hidden and (not isinstance(hidden, Mapping) or hidden[name] is value))
         and not _is_imported(name, value, namespace, home, imports)
     ]
 
@@ -501,12 +485,6 @@ def _is_imported(
     if kind.exactly(float):  # math.pi: the very object, which no literal of the user's is
         return any(loaded(module, name) is value for module in ("math", "cmath", "numpy", "scipy.constants"))
     return False
-
-
-def _is_hidden(name: str, value: Any, hidden: Collection[str]) -> bool:
-    if isinstance(hidden, Mapping):
-        return name in hidden and hidden[name] is value
-    return name in hidden
 
 
 def _label(name: str) -> str:

@@ -264,7 +264,7 @@ def _bytes_of(value: Any) -> int:
         if kind.genuine("polars") and kind.name in ("DataFrame", "Series"):
             return int(value.estimated_size())
     except (AttributeError, TypeError, ValueError):
-        return sys.getsizeof(value, 64)
+        pass  # another version of the library: as anything else
     try:
         return sys.getsizeof(value, 64)
     except Exception:  # noqa: BLE001 - a foreign __sizeof__ may raise anything; the object counts as small

@@ -351,7 +351,8 @@ def program_logins(text: str, low: bytes) -> Iterator[tuple[str, int, int]]:
     for at in places_of(low, b"={"):
         begin = max(text.rfind(";", max(0, at - 16), at), 0)
         found = _BRACED.match(text, begin + 1) if begin else None
-        if found is not None and is_value(found["value"], 2, sure=True) and not _expression(found["value"]):
+        code = found is not None and all(part.isidentifier() for part in found["value"].split("."))  # to be filled in
+        if found is not None and is_value(found["value"], 2, sure=True) and not code:
             yield kind, *found.span("value")
     for at in places_of(low, b"auth"):
         found = _ENCODED.match(text, at)
@@ -360,11 +361,6 @@ def program_logins(text: str, low: bytes) -> Iterator[tuple[str, int, int]]:
     yield from _oracle(text)
     yield from _of_hosts(text, low)
     yield from _of_clusters(text)
-
-
-def _expression(value: str) -> bool:
-    """Whether what stands in braces is code that is filled in."""
-    return all(part.isidentifier() for part in value.split("."))
 
 
 def _is_login(value: str) -> bool:

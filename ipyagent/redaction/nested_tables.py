@@ -5,11 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ipyagent.redaction.names import (
-    NEEDLES,
-    is_value,
-    name_strength,
-)
+from ipyagent.redaction.names import NEEDLES, is_value, name_strength
 from ipyagent.redaction.tables import (
     HEAD_CELL,
     HEAD_CHARS,
@@ -33,6 +29,7 @@ _ROWS_KEY = re.compile(
     r"""(?i)["']\s?(?:data|rows|values|records|body)\\?\s?["']\s{0,9}:\s{0,9}[\[(]"""
     r"""|DataFrame\(\s{0,9}(?:data\s{0,9}=\s{0,9})?[\[(]"""
 )
+_ROWS_WORDS = ('"data"', "'data'", '"rows"', "'rows'", "DataFrame(")
 _SQL_ROWS = re.compile(r"(?i)\s{0,40}VALUES\s{0,40}")
 _COPY_ROWS = re.compile(r"(?i)\s{0,40}FROM\s{1,9}STDIN[^\n]{0,200}\n")
 _UNDECIDED = re.compile(r"(?i)\s{0,40}(?:V?A?L?U?E?S?|F?R?O?M?|FROM[^\n]{0,200})")
@@ -84,7 +81,9 @@ def _listed(text: str, places: list[tuple[int, int]]) -> Grids:
         head, opened, begun, done = "", -1, -1, names.end()
         keyed = _KEYED.search(text, max(0, start - 60), start)
         if keyed is not None:
-            before = _last_rows(text, max(behind, start - _ROWS_WITHIN), start)
+            place = max(text.rfind(word, max(behind, start - _ROWS_WITHIN), start) for word in _ROWS_WORDS)
+            ahead = _ROWS_KEY.match(text, place, start) if place >= 0 else None
+            before = ahead.end() if ahead is not None else -1  # where rows begin before the names of their columns
             if before >= 0:
                 found += _rows(text[:start], before, len(cells), secret)[0]
             behind = done
@@ -116,13 +115,6 @@ def _listed(text: str, places: list[tuple[int, int]]) -> Grids:
     return Grids(found, head, opened, begun)
 
 
-def _last_rows(text: str, low: int, stop: int) -> int:
-    """Where rows begin before the names of their columns; -1 when they do not."""
-    at = max(text.rfind(word, low, stop) for word in ('"data"', "'data'", '"rows"', "'rows'", "DataFrame("))
-    rows = _ROWS_KEY.match(text, at, stop) if at >= 0 else None
-    return rows.end() if rows is not None else -1
-
-
 def _rows(text: str, at: int, count: int, secret: dict[int, int]) -> tuple[list[tuple[str, int, int]], int, int]:
     """The secrets in the lists that follow each other from `at` on, where they end, and where one begins that does not
     end in the text (-1: none)."""
@@ -148,11 +140,14 @@ def _rows(text: str, at: int, count: int, secret: dict[int, int]) -> tuple[list[
         else:
             return found, len(text), at
         if len(cells) == count and text[at] != "{":
-            for place, strength in secret.items():
-                first, last = _trimmed(text, *cells[place])
-                if is_value(text[first:last], strength, sure=True):
-                    found.append((KIND, first, last))
+            found += _chosen(text, [_trimmed(text, *cell) for cell in cells], secret)
         at = token.end()
+
+
+def _chosen(text: str, cells: list[tuple[int, int]], secret: dict[int, int]) -> list[tuple[str, int, int]]:
+    """The secrets of a row whose cells stand there."""
+    chosen = [(cells[place], strength) for place, strength in secret.items()]
+    return [(KIND, *span) for span, strength in chosen if is_value(text[slice(*span)], strength, sure=True)]
 
 
 def _copied(text: str, at: int, count: int, secret: dict[int, int]) -> tuple[list[tuple[str, int, int]], int, int]:
@@ -169,10 +164,7 @@ def _copied(text: str, at: int, count: int, secret: dict[int, int]) -> tuple[lis
         if len(spans) != count:
             at = len(text) if opened >= 0 else at
             break
-        for place, strength in secret.items():
-            first, last = at + spans[place][0], at + spans[place][1]
-            if is_value(text[first:last], strength, sure=True):
-                found.append((KIND, first, last))
+        found += _chosen(text, [(at + first, at + last) for first, last in spans], secret)
         at = min(len(text), stop + 1)
     return found, at, opened
 
@@ -217,10 +209,7 @@ def _html(text: str) -> Grids:
                 if all(HEAD_CELL.fullmatch(each) for each in said) and (heading or secret_columns(said)):
                     names, secret = (said, secret_columns(said)) if heading or not names else (names, secret)
             elif secret and len(said) == len(names):
-                for place, strength in secret.items():
-                    _, begin, end = cells[place]
-                    if is_value(text[begin:end], strength, sure=True):
-                        found.append((KIND, begin, end))
+                found.extend(_chosen(text, [(begin, end) for _, begin, end in cells], secret))
             elif _beside_in(said, cells[0][0]):
                 found.extend((KIND, begin, end) for _, begin, end in cells[1:])
             first = False

@@ -57,18 +57,8 @@ class Scripted:
                     self.done.append(["call", await self.main.call(functools.partial(eval, what, self.shell.user_ns))])
                 else:
                     execution = await self.main.run_code(what, lambda text: print("LIVE", text, flush=True))
-                    self.done.append(
-                        {
-                            "output": execution.output[:3000],
-                            "result": execution.result,
-                            "error": execution.error,
-                            "interrupted": execution.interrupted,
-                            "added": execution.added,
-                            "rebound": execution.rebound,
-                            "displays": execution.displays,
-                            "images": [picture.media_type for picture in execution.images],
-                        }
-                    )
+                    said = {name: getattr(execution, name) for name in ("result", "error", "interrupted", "added")}
+                    self.done.append({"output": execution.output[:3000], **said})
             await asyncio.sleep(0)  # here a stop during the last run is told
         except asyncio.CancelledError:
             await asyncio.sleep(0.01)  # closing takes awaits too

@@ -104,6 +104,9 @@ BARS = {
 }
 
 
+MOVES = ("A", "2A", "B", "K", "2K", "J", "3D", "5C", "G", "E", "F")
+
+
 @pytest.mark.parametrize("bar", BARS)
 def test_progress_bars_stand_as_a_terminal_leaves_them(bar: str) -> None:
     printed, stands = BARS[bar]
@@ -119,24 +122,7 @@ def test_progress_bars_stand_as_a_terminal_leaves_them(bar: str) -> None:
 @given(
     st.lists(
         st.one_of(
-            st.sampled_from(
-                [
-                    "\n",
-                    "\r",
-                    "\b",
-                    "\x1b[A",
-                    "\x1b[2A",
-                    "\x1b[B",
-                    "\x1b[K",
-                    "\x1b[2K",
-                    "\x1b[J",
-                    "\x1b[3D",
-                    "\x1b[5C",
-                    "\x1b[G",
-                    "\x1b[E",
-                    "\x1b[F",
-                ]
-            ),
+            st.sampled_from(["\n", "\r", "\b", *(f"\x1b[{move}" for move in MOVES)]),
             st.text("ab ", max_size=5),
             st.just("row\n" * 70),
         ),

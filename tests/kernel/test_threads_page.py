@@ -28,7 +28,7 @@ PROCESSES = {"Popen", "ProcessPoolExecutor", "create_subprocess_exec", "create_s
 def calls() -> list[tuple[str, str, ast.Call]]:
     """Every call of a name in those files of the package in which one of these stands: the file, what is called, and
     the call itself."""
-    one_of_these = re.compile("|".join(THREADS | BESIDE | INTO | PROCESSES))
+    one_of_these = re.compile(rf"(?:{'|'.join(THREADS | BESIDE | INTO | PROCESSES)})\(")
     return [
         (path.relative_to(ROOT / "ipyagent").as_posix(), dotted(node.func), node)
         for path in (ROOT / "ipyagent").rglob("*.py")

@@ -23,11 +23,13 @@ from ipyagent.redaction import (
     Redactor,
     find_secrets,
     mask,
+    mask_named,
     redacted,
     secrets_in,
     stand_ins,
     without_keys,
 )
+from ipyagent.redaction.names import name_strength
 from ipyagent.redaction.stream import MOMENT, Stream
 from ipyagent.tools.answers import capped
 
@@ -502,3 +504,77 @@ def test_the_end_of_a_private_key_is_one_without_its_beginning() -> None:
     assert len(kinds) == 3
     assert BODY.strip() not in made
     assert made.endswith("-----END EC PRIVATE KEY-----\nafter")
+
+
+# ---------------------------------------------------------------------- previews
+
+
+def test_keys_of_common_kinds_are_masked_wherever_they_stand() -> None:
+    known = [key for key, secret in KINDS.values() if key == secret]
+    for key in [*known, "github_pat_" + "11ABCDEFG0aB3dE6gH9jK2"]:
+        for frame in ["{}", "value is {} here", "x={}", "'{}'", "Authorization: Bearer {}"]:
+            shown = mask(frame.format(key))
+            assert key[8:] not in shown
+            assert f"{key[:4]}…[{len(key)} masked]" in shown
+
+
+def test_a_private_key_is_masked_also_when_its_end_is_cut_off() -> None:
+    body = "MIIEowIBAAKCAQEA" * 20
+    whole = f"-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----\nafter"
+    assert "MIIE" not in mask(whole)
+    assert mask(whole).endswith("after")
+    assert "MIIE" not in mask(whole[:200])
+    assert "MIIE" not in mask(whole.replace("\n", "\\n"))
+
+
+def test_named_secrets_in_text_are_masked() -> None:
+    for text, hidden, kept in [
+        ("password=hunter2hunter", "hunter2", "password="),
+        ("DB_PASSWORD: 'correct horse'", "horse", "DB_PASSWORD"),
+        ('{"password": "x1y2z3w4", "user": "ann"}', "x1y2", '"user": "ann"'),
+        ("postgres://ann:s3cr3tpw@db.example/x", "s3cr3tpw", "postgres://ann:"),
+        ("client_secret = abcdefgh", "abcdefgh", "client_secret"),
+        ("session_token=9f8a7b6c5d4e3f2a1b0c9d8e", "6c5d4e", "session_token"),
+        ("PGPASSWORD=tiger123456", "tiger1", ""),
+    ]:
+        shown = mask(text)
+        assert hidden not in shown
+        assert kept in shown
+
+
+def test_ordinary_text_is_left_alone() -> None:
+    for text in [
+        "the key idea: sort by key=lambda x: x",
+        "tokens: 1500, keys: a, b",
+        "def login(user: str, password: str) -> None",
+        "password = getpass.getpass()",
+        "monkey=banana",
+        "https://example.org/a:b@c",
+        "primary key: id",
+        "12:30 = lunch",
+        "species str, island str, bill_length_mm f64 (2 missing)",
+    ]:
+        assert mask(text) == text
+
+
+def test_a_name_decides_for_values_that_do_not_look_like_keys() -> None:
+    assert mask_named("password", "tiger") == "…[5 masked]"
+    assert mask_named("api_key", "0123abcd4567") == "0123…[12 masked]"
+    assert mask_named("apiKey", "0123abcd4567") == "0123…[12 masked]"
+    assert mask_named("token", "9f8A7b6C5d4E3f2a1B0c") == "9f8A…[20 masked]"
+    assert mask_named("token", "penguin") == "penguin"
+    assert mask_named("species", "9f8A7b6C5d4E3f2a1B0c") == "9f8A7b6C5d4E3f2a1B0c"
+    assert mask_named("PWD", "/home/ann") == "/home/ann"
+    assert [name_strength(name) for name in ("monkey", "keyboard", "key", "secretKey", "AWS_SECRET_ACCESS_KEY")] == [
+        0, 0, 1, 2, 2,
+    ]
+
+
+@given(st.text(alphabet="paswordkeytn=:'\"@/- \n…[]masked0123456789AKIBEGR", max_size=200))
+def test_masking_twice_changes_nothing(text: str) -> None:
+    assert mask(mask(text)) == mask(text)
+
+
+@given(st.text(max_size=300))
+def test_masking_takes_any_text(text: str) -> None:
+    assert isinstance(mask(text), str)

@@ -49,10 +49,6 @@ SCHEMA_SECONDS = 0.05
 _ITERATORS = (map, filter, zip, enumerate, reversed, types.GeneratorType, types.AsyncGeneratorType, types.CoroutineType)
 
 
-def _is_lazy(kind: TypeInfo) -> bool:
-    return any(kind.comes_from(top, *names) for top, names in _LAZY)
-
-
 def _lazy_line(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     words = [f"{kind.name} ({kind.module}), lazy: not computed", *_columns(value, kind, look, width - 60)]
@@ -194,8 +190,9 @@ def _block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
 
 FAMILIES = (
     PreviewHandler(
-        "lazy frames and queries", Group.FRAMES, _is_lazy, lambda value, kind: f"{kind.top} {kind.name} (lazy)",
-        facts(_lazy_line), _block, 5,
+        "lazy frames and queries", Group.FRAMES,
+        lambda kind: any(kind.comes_from(top, *names) for top, names in _LAZY),
+        lambda value, kind: f"{kind.top} {kind.name} (lazy)", facts(_lazy_line), _block, 5,
     ),
     PreviewHandler("iterators", Group.CONTAINERS, _is_iterator, own_name, _iterator_line, None, 20),
 )  # fmt: skip

@@ -194,12 +194,9 @@ def _word(function: types.FunctionType) -> str:
 def function_line(value: Any, look: PreviewContext, width: int) -> str:
     name = "" if value.__name__ == "<lambda>" else value.__name__
     text = f"{_word(value)} {name}{signature(value, look, max(20, width - len(name) - 6))}"
-    doc = _summary(value.__doc__)
+    doc = value.__doc__.strip() if type(value.__doc__) is str else ""
+    doc = clip(one_line(doc.split("\n", 1)[0]), 80)
     return f"{text} — {doc}" if doc and len(text) + 10 < width else text
-
-
-def _summary(doc: Any) -> str:
-    return clip(one_line(doc.strip().split("\n", 1)[0]), 80) if type(doc) is str and doc.strip() else ""
 
 
 def source(code: types.CodeType) -> list[str]:

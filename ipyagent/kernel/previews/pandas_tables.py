@@ -17,6 +17,7 @@ from ipyagent.kernel.previews._context import (
     clip,
     instance_dict,
     loaded,
+    of_library,
     stored,
 )
 from ipyagent.kernel.previews.values import numbers_in_text, truth_words
@@ -31,14 +32,10 @@ _SHORT = {"float": "f", "int": "i", "uint": "u"}
 _LIBRARIES = ("pandas", "numpy", "pyarrow", "geopandas", "pandas_stubs")
 
 
-def _pandas() -> Any:
-    return sys.modules["pandas"]
-
-
 def plain_table(value: Any, name: str) -> Any:
     """A DataFrame or Series of pandas' own class over the same blocks: the user may have overridden
     anything in a subclass. MISSING when this pandas has no way to make one."""
-    cls = getattr(_pandas(), name)
+    cls = getattr(sys.modules["pandas"], name)
     if type(value) is cls:
         return value
     blocks = instance_dict(value).get("_mgr", MISSING)
@@ -336,10 +333,6 @@ def _is_dtype(kind: TypeInfo) -> bool:
     )
 
 
-def _is_index(kind: TypeInfo) -> bool:
-    return kind.genuine("pandas") and kind.is_library("pandas", "Index", "Categorical")
-
-
 FAMILIES = (
     PreviewHandler(
         "pandas frame", Group.FRAMES, lambda kind: kind.is_library("pandas", "DataFrame"),
@@ -352,7 +345,8 @@ FAMILIES = (
     PreviewHandler(
         "data types", Group.SCALARS, _is_dtype, lambda value, kind: dtype_word(value), _dtype_name, None, 10
     ),
-    PreviewHandler(
-        "pandas index", Group.ARRAYS, _is_index, lambda value, kind: f"{kind.name} {len(value)}", index_line, None, 10
+    of_library(
+        "pandas index", index_line, "pandas", "Index", "Categorical", genuine="pandas", group=Group.ARRAYS,
+        short=lambda value, kind: f"{kind.name} {len(value)}", order=10,
     ),
-)
+)  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._context import Group, PreviewContext, PreviewHandler, TypeInfo, clip
+from ipyagent.kernel.previews._context import Group, PreviewContext, PreviewHandler, TypeInfo, clip, of_library
 from ipyagent.kernel.previews.values import numbers_in_text, truth_words
 from ipyagent.redaction.names import name_strength
 
@@ -160,10 +160,6 @@ def _arrow(value: Any, look: PreviewContext, width: int) -> str:
     return f"{head}: {look.items(cells, max(20, min(width, 200) - len(head)), len(value))}"
 
 
-def _is_arrow(kind: TypeInfo) -> bool:
-    return kind.genuine("pyarrow") and kind.is_library("pyarrow", "Schema", "Array", "ChunkedArray", "DataType")
-
-
 def _schema(value: Any, look: PreviewContext, width: int) -> str:
     known = list(dict.items(value))
     named = (f"{look.label(name, 40)} {type_word(of)}" for name, of in known[:60])
@@ -171,12 +167,13 @@ def _schema(value: Any, look: PreviewContext, width: int) -> str:
 
 
 FAMILIES = (
-    PreviewHandler(
-        "arrow columns", Group.ARRAYS, _is_arrow, lambda value, kind: f"pyarrow {kind.name}", _arrow, None, 10
+    of_library(
+        "arrow columns", _arrow, "pyarrow", "Schema", "Array", "ChunkedArray", "DataType",
+        genuine="pyarrow", group=Group.ARRAYS, order=10,
     ),
-    PreviewHandler(
-        "polars schemas", Group.CONTAINERS, lambda kind: kind.genuine("polars") and kind.is_library("polars", "Schema"),
-        lambda value, kind: f"polars Schema {dict.__len__(value)}", _schema, None, 10,
+    of_library(
+        "polars schemas", _schema, "polars", "Schema", genuine="polars", group=Group.CONTAINERS,
+        short=lambda value, kind: f"polars Schema {dict.__len__(value)}", order=10,
     ),
     PreviewHandler("polars and arrow tables", Group.FRAMES, _is_table, short, line, block, 10),
     PreviewHandler(

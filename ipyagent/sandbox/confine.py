@@ -11,11 +11,14 @@ ourselves, look where it leads and act on what was opened, so that nobody can ch
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
+import gc
 import json
 import os
 import platform
+import queue
 import select
 import signal
 import stat
@@ -24,7 +27,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeAlias
 
 MINIMUM = 6
@@ -76,10 +78,9 @@ CALLS: dict[str, tuple[int | None, int | None]] = {
 _LOOKED_AT = tuple(CALLS)[tuple(CALLS).index("socket") :]
 ATTRIBUTES = tuple(CALLS)[: tuple(CALLS).index("mount")]
 """Calls that change a file's mode, owner, times or attributes."""
-_BY_NOBODY = ("setxattrat", "removexattrat", "file_setattr")
-"""Too new to be used without an older one to fall back on."""
-_ABSENT = ("clone3", "openat2", *_BY_NOBODY)
-"""Answered as if the system did not have them: their arguments are in memory, where a filter cannot look."""
+_ABSENT = ("clone3", "openat2", "setxattrat", "removexattrat", "file_setattr")
+"""Answered as if the system did not have them: their arguments are in memory, where a filter cannot look; all are too
+new to be used without an older one to fall back on."""
 
 _MODES = {
     "chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2, "open": 2,
@@ -105,8 +106,7 @@ _REQUESTS = (0x5400, 0x8900)
 """Of ioctl's requests those of terminals and pipes, and of sockets."""
 _FILE_REQUESTS = (1, 2, 0x80086601, 0x80087601, 0x801C581F, 0xC020660B, 0x40049409, 0x4020940D)
 """And those that look at a file (blocks, flags, version, attributes, extents) or clone one into what is open to write:
-the others change what Landlock does not know, flags of
-files, subvolumes, encryption, also of files opened to read."""
+the others change what Landlock does not know, flags of files, subvolumes, encryption, also of files opened to read."""
 _NEWEST = 470
 """The highest number of a call known here; what comes after is answered as if it were not there."""
 
@@ -133,8 +133,8 @@ def assembled(code: Iterable[Instruction]) -> bytes:
 
 def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
     """The filter as the kernel's BPF. `attributes`: what happens at `ATTRIBUTES`: "allow", "refuse", "notify", or
-    "watched" (another filter notifies). `own_network`:
-    TCP and UDP are allowed, in a network of the command's own; sockets of other kinds never are, but for pairs."""
+    "watched" (another filter notifies). `own_network`: TCP and UDP are allowed, in a network of the command's own;
+    sockets of other kinds never are, but for pairs."""
     numbers = call_numbers(CALLS, machine)
     refuse, absent = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     code: list[Instruction] = [
@@ -142,8 +142,9 @@ def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
         (EQUAL, 1, 0, ARCHITECTURES[machine]),
         (RETURN, 0, 0, absent),
         (LOAD, 0, 0, 0),
+        (_OVER, 0, 1, _NEWEST),  # also the x32 way of calling
+        (RETURN, 0, 0, absent),
     ]
-    code += [(_OVER, 0, 1, _NEWEST), (RETURN, 0, 0, absent)]  # also the x32 way of calling
 
     def when(name: str, rest: list[Instruction]) -> None:
         if name in numbers:
@@ -236,7 +237,7 @@ class _Rules:
     def __init__(self, libc: Libc) -> None:
         self._libc = libc
         handled = struct.pack("=QQQ", _HANDLED, 3, 3)  # files; TCP bind and connect; abstract sockets and signals
-        self._set = libc.syscall(_CREATE_RULESET, handled, len(handled), 0)
+        self.place = libc.syscall(_CREATE_RULESET, handled, len(handled), 0)
 
     def allow(self, path: str, rights: int, folder: bool | None = None) -> None:
         """What is not there is passed over, and links are: what they lead to has rules of its own."""
@@ -250,7 +251,7 @@ class _Rules:
             if folder is None:
                 folder = os.path.isdir(f"/proc/self/fd/{place}")
             rights = rights if folder else rights & _ON_FILES
-            self._libc.syscall(_ADD_RULE, self._set, 1, struct.pack("=Qi", rights, place), 0)
+            self._libc.syscall(_ADD_RULE, self.place, 1, struct.pack("=Qi", rights, place), 0)
         finally:
             os.close(place)
 
@@ -278,10 +279,6 @@ class _Rules:
             else:
                 self.allow(entry.path, rights, entry.is_dir(follow_symlinks=False))
 
-    def enforce(self) -> None:
-        self._libc.syscall(_RESTRICT_SELF, self._set, 0)
-        os.close(self._set)
-
 
 def _restrict(libc: Libc, write: Sequence[str], hide: Sequence[str], veil: Sequence[str]) -> None:
     rules = _Rules(libc)
@@ -292,7 +289,8 @@ def _restrict(libc: Libc, write: Sequence[str], hide: Sequence[str], veil: Seque
     rules.allow("/dev", _READ_DIR, True)
     for folder in write:
         rules.allow_but(folder, _CHANGE, 0, hide)
-    rules.enforce()
+    libc.syscall(_RESTRICT_SELF, rules.place, 0)
+    os.close(rules.place)
 
 
 _KEPT = (0, 1, 2, 3, 4)
@@ -325,48 +323,35 @@ AT_FDCWD, _AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH = -100, 0x100, 0x1000
 _MOST_VALUE = 65_536
 
 
-Answer: TypeAlias = Callable[[str, int, int, Sequence[int]], int]
-"""What is made of a call, its identity, its process and its arguments: an error, 0 where it is done, -1 where the
-kernel goes on with it."""
-
-
-def serve(listener: int, numbers: Mapping[str, int], answer: Answer) -> None:
-    """Answer the calls of what is confined, those with these `numbers`, until all of it has ended."""
+def serve(listener: int, numbers: Mapping[str, int], answer: Callable[[str, int, int, Sequence[int]], int]) -> None:
+    """Answer the calls of what is confined, those with these `numbers`, until all of it has ended. `answer` makes of a
+    call, its identity, its process and its arguments an error, 0 where it is done, -1 where the kernel goes on."""
     if sys.platform != "linux":
         raise OSError(errno.ENOSYS, "this is Linux's")
+    import fcntl
+
     names = {number: name for name, number in numbers.items()}
     poll = select.poll()
     poll.register(listener, select.POLLIN)
     try:
         while all(ready & select.POLLIN for _, ready in poll.poll()):
-            _serve_one(listener, lambda call, *waiting: answer(names[call], *waiting))
+            request = bytearray(80)
+            try:
+                fcntl.ioctl(listener, _RECEIVE, request)
+            except OSError:
+                continue  # the process was ended meanwhile
+            identity, process, _, call = struct.unpack_from("=QIIi", request)
+            try:
+                problem = answer(names[call], identity, process, struct.unpack_from("=6Q", request, 32))
+            except OSError as failure:
+                problem = failure.errno or errno.EPERM
+            except (ValueError, ArithmeticError, LookupError, struct.error):
+                problem = errno.EINVAL
+            sent = (identity, 0, 0, _CONTINUE) if problem < 0 else (identity, 0, -problem, 0)
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(listener, _SEND, struct.pack("=QqiI", *sent))
     finally:
         os.close(listener)
-
-
-def _serve_one(listener: int, answer: Callable[[int, int, int, Sequence[int]], int]) -> None:
-    """Receive a call that waits, if one still does, and answer it."""
-    if sys.platform != "linux":
-        raise OSError(errno.ENOSYS, "this is Linux's")
-    import fcntl
-
-    request = bytearray(80)
-    try:
-        fcntl.ioctl(listener, _RECEIVE, request)
-    except OSError:
-        return  # the process was ended meanwhile
-    identity, process, _, call = struct.unpack_from("=QIIi", request)
-    try:
-        problem = answer(call, identity, process, struct.unpack_from("=6Q", request, 32))
-    except OSError as failure:
-        problem = failure.errno or errno.EPERM
-    except (ValueError, ArithmeticError, LookupError, struct.error):
-        problem = errno.EINVAL
-    sent = (identity, 0, 0, _CONTINUE) if problem < 0 else (identity, 0, -problem, 0)
-    try:
-        fcntl.ioctl(listener, _SEND, struct.pack("=QqiI", *sent))
-    except OSError:
-        return
 
 
 class Supervisor:
@@ -400,9 +385,7 @@ class Supervisor:
             place = given[1 if at else 0]
             path = text_at(memory.fileno(), place) if place and not by_descriptor else b""
             base = ctypes.c_int(given[0] & 0xFFFFFFFF).value if at or by_descriptor else AT_FDCWD
-            value = b""
-            attribute = b""
-            times: bytes | None = None
+            attribute, value, times = b"", b"", None
             if name.endswith("xattr"):
                 attribute = text_at(memory.fileno(), rest[0])
                 if "set" in name:
@@ -536,26 +519,51 @@ class Confinement:
 
 def spawn(command: Sequence[str], confinement: Confinement, **popen: Any) -> subprocess.Popen[bytes]:
     """Start the command, confined; `popen` is for subprocess.Popen. Raises OSError."""
+    return spawn_in(command, confinement.enter, confinement.supervise, None, **popen)
+
+
+def spawn_in(
+    command: Sequence[str],
+    enter: Callable[[], int],
+    supervise: Callable[[int], None],
+    then: Callable[[int], None] | None,
+    **popen: Any,
+) -> subprocess.Popen[bytes]:
+    """Start the command on a thread that `enter` confines. Where that gives a descriptor to listen by (not -1),
+    `supervise` serves it on another one; `then` is what the first does before it ends, with the process's number."""
+    listeners: queue.SimpleQueue[int] = queue.SimpleQueue()
     made: list[subprocess.Popen[bytes]] = []
     failed: list[BaseException] = []
+    started = threading.Event()
+
+    def supervised() -> None:
+        if (listener := listeners.get()) >= 0:
+            supervise(listener)
 
     def confined() -> None:
         listener = -1
         try:
-            listener = confinement.enter()
-            if listener >= 0:
-                supervise = partial(confinement.supervise, listener)
-                threads.append(threading.Thread(target=supervise, name="ipyagent-sandbox-calls", daemon=True))
+            try:
+                listener = enter()
+            finally:
+                listeners.put(listener)
             made.append(subprocess.Popen(command, **popen))
         except BaseException as problem:  # noqa: BLE001 -- raised again below, on the caller's thread
             failed.append(problem)
+        finally:
+            started.set()
+        if made and then is not None:
+            then(made[0].pid)
 
-    threads: list[threading.Thread] = []
-    thread = threading.Thread(target=confined, name="ipyagent-sandbox", daemon=True)
-    thread.start()
-    thread.join()
-    for each in threads:
-        each.start()  # here: a thread inherits what confines the one that starts it
+    collects = gc.isenabled()
+    gc.disable()  # others' finalizers would run where the command is confined, and wait for our caller
+    try:  # both from here: a thread inherits what confines the one that starts it
+        threading.Thread(target=supervised, name="ipyagent-sandbox-calls", daemon=True).start()
+        threading.Thread(target=confined, name="ipyagent-sandbox", daemon=True).start()
+        started.wait()
+    finally:
+        if collects:
+            gc.enable()
     if failed:
         raise failed[0]
     return made[0]

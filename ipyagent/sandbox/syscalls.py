@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import gc
 import os
 import platform
-import queue
 import select
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -49,9 +46,8 @@ session of processes of its own."""
 
 
 class Attempt(NamedTuple):
-    """`path`: absolute, of the file itself ("" for a network; a process's number for a signal
-    or a session). `allowed`: whether the
-    command's level lets it."""
+    """`path`: absolute, of the file itself ("" for a network; a process's number for a signal or a session).
+    `allowed`: whether the command's level lets it."""
 
     what: What
     path: str
@@ -365,53 +361,21 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Start the command, confined or by `outer` (a program that confines it), and tell `watch` what it is about to do
     outside of its own. `folders`: where it may write, but for `kept`. Raises OSError."""
-    listeners: queue.SimpleQueue[int] = queue.SimpleQueue()
-    made: list[subprocess.Popen[bytes]] = []
-    failed: list[BaseException] = []
-    started = threading.Event()
     outer = os.path.realpath(outer) if outer else ""
 
-    if sys.platform != "linux":
-        raise OSError(errno.ENOSYS, "this is Linux's")
+    def enter() -> int:
+        if confinement is not None:
+            confinement.enter(watched=True)
+        else:
+            Libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # who is not root installs no filter without it
+        return confine.install(Libc(), _program(), listen=True)
 
-    def supervise() -> None:  # started here: a thread inherits what confines the one that starts it
-        if (listener := listeners.get()) < 0:
-            return
+    def supervise(listener: int) -> None:
         watching = _Watching(Libc(), listener, watch, folders, kept, confinement, outer)
         confine.serve(listener, _numbers(), watching.answer)
 
-    def confined() -> None:
-        told = False
-        try:
-            if confinement is not None:
-                confinement.enter(watched=True)
-            else:
-                Libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # who is not root installs no filter without it
-            listener = confine.install(Libc(), _program(), listen=True)
-            listeners.put(listener)
-            told = True
-            made.append(subprocess.Popen(command, **popen, **_FORKED))
-        except BaseException as problem:  # noqa: BLE001 -- raised again below, on the caller's thread
-            failed.append(problem)
-            if not told:
-                listeners.put(-1)
-        finally:
-            started.set()
-        if made and outer:
-            _until_ended(made[0].pid)  # bwrap is told to end with its parent, and that is the thread
-
-    collects = gc.isenabled()
-    gc.disable()  # others' finalizers would run where the command is confined, and wait for our caller
-    try:
-        threading.Thread(target=supervise, name="ipyagent-sandbox-calls", daemon=True).start()
-        threading.Thread(target=confined, name="ipyagent-sandbox", daemon=True).start()
-        started.wait()
-    finally:
-        if collects:
-            gc.enable()
-    if failed:
-        raise failed[0]
-    return made[0]
+    # bwrap is told to end with its parent, and that is the thread
+    return confine.spawn_in(command, enter, supervise, _until_ended if outer else None, **popen, **_FORKED)
 
 
 def _until_ended(process: int) -> None:

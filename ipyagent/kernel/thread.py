@@ -115,9 +115,29 @@ class AgentLoop:
         loop = self.loop
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()  # from here on future.cancel() does nothing
-        context = contextvars.copy_context()
-        self._jobs[future] = _Started()
-        loop.call_soon_threadsafe(self._begin, future, make, context)
+        started = self._jobs[future] = _Started()
+        context, values = contextvars.copy_context(), list[T]()
+
+        async def run() -> None:
+            started.begun = True
+            if started.cancelled and started.task is not None:
+                started.task.cancel()
+            values.append(await make())
+
+        def finish(done: asyncio.Task[None]) -> None:
+            self._jobs.pop(future, None)
+            if values:  # also when a cancellation was still on its way: the task has said how it ended
+                future.set_result(values[0])
+            elif done.cancelled():
+                future.set_exception(asyncio.CancelledError())
+            else:
+                future.set_exception(_told(done.exception()))
+
+        def begin() -> None:
+            started.task = loop.create_task(run(), context=context)
+            started.task.add_done_callback(finish)
+
+        loop.call_soon_threadsafe(begin)
         return future
 
     def cancel(self, future: concurrent.futures.Future[Any]) -> None:
@@ -163,33 +183,6 @@ class AgentLoop:
             self._report(problem)
         else:
             loop.default_exception_handler(context)
-
-    def _begin(
-        self,
-        future: concurrent.futures.Future[T],
-        make: Callable[[], Coroutine[Any, Any, T]],
-        context: contextvars.Context,
-    ) -> None:
-        started = self._jobs[future]
-        values: list[T] = []
-
-        async def run() -> None:
-            started.begun = True
-            if started.cancelled:
-                task.cancel()
-            values.append(await make())
-
-        def finish(done: asyncio.Task[None]) -> None:
-            self._jobs.pop(future, None)
-            if values:  # also when a cancellation was still on its way: the task has said how it ended
-                future.set_result(values[0])
-            elif done.cancelled():
-                future.set_exception(asyncio.CancelledError())
-            else:
-                future.set_exception(_told(done.exception()))
-
-        task = started.task = asyncio.get_running_loop().create_task(run(), context=context)
-        task.add_done_callback(finish)
 
     def _cancel(self, future: concurrent.futures.Future[Any]) -> None:
         started = self._jobs.get(future)

@@ -188,7 +188,6 @@ def _fitted(text: str, scope: str, room: int) -> tuple[str, int]:
 
 
 def _first(lines: Sequence[str], tokens: int) -> list[str]:
-    """As many of the first lines as fit."""
     sizes = accumulate(estimate_text(f"{line}\n") for line in lines)
     return [line for line, _ in zip(lines, takewhile(lambda size: size <= tokens, sizes), strict=False)]
 
@@ -226,11 +225,11 @@ class MemoryPart(Part):
         self._told: set[str] = set()
         self.memories = MemoryStores(host.project, host.settings, host.folder)
         """Those of the project and of the user."""
-        self.recalling = MemoryRetriever(host, self.memories, host.connections, host.note_spent)
+        self.recalling = MemoryRetriever(host, self.memories)
         """What is shown of the memories beside each turn."""
-        self.extracting = MemoryExtractor(host, host.connections, host.note_spent, host.notice, self.access_of)
+        self.extracting = MemoryExtractor(host, self.access_of)
         """What is saved of the conversation behind its turns."""
-        self.dreaming = DreamScheduler(host, self.memories, host.note_spent, host.notice, self.recalling.choosing.check)
+        self.dreaming = DreamScheduler(host, self.memories, self.recalling.choosing.check)
         """How the memories are tidied, now and then."""
 
     def tools(self, session: Session | None) -> Mapping[str, Tool]:

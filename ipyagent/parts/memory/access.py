@@ -464,7 +464,9 @@ class MemoryAccess:
             again = "delete it and make the same call once more"
         elif personal:
             again = f"change its type to {kind} with str_replace and the same `said`"
-        told = self._why(source, sentence, evidence, given, head, again)
+        near = "" if given else self.heard.words.nearest(f"{word_of(head.fields.get('description'))}\n{head.body}")
+        answers, quoted = tuple((_WORK.get().settled or {}).values()), source == "quoted"
+        told = unconfirmed(evidence, sentence, quoted, given=bool(given), near=near, answers=answers, again=again)
         if tidied and place.scope == "user" and source == "quoted" and was != "quoted":
             raise MemoryRefused(f"not changed: {told}", reason="content")
         if theirs:
@@ -537,13 +539,6 @@ class MemoryAccess:
         if question not in settled:
             raise Unsettled(question)
         return ProvenanceLabel("said") if settled[question] == "" else origin
-
-    def _why(
-        self, source: str, sentence: str, evidence: Evidence, given: Sequence[str], head: Headed, again: str
-    ) -> str:
-        near = "" if given else self.heard.words.nearest(f"{word_of(head.fields.get('description'))}\n{head.body}")
-        answers, quoted = tuple((_WORK.get().settled or {}).values()), source == "quoted"
-        return unconfirmed(evidence, sentence, quoted, given=bool(given), near=near, answers=answers, again=again)
 
     def _source(self, scope: str, text: str) -> str:
         """The source of a text in a scope's store, as far as the user's own folder knows of it."""

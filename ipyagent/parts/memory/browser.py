@@ -12,14 +12,14 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from ipyagent.errors import AgentError
 from ipyagent.escape import escape, line, plain
 from ipyagent.frontmatter import read_headed
 from ipyagent.journal.events import MemorySaved
 from ipyagent.parts.memory.browsing import Browsing, age, diff, provenance
-from ipyagent.parts.memory.dream import DreamProgress
+from ipyagent.parts.memory.dream_scheduler import DreamScheduler
 from ipyagent.parts.memory.metadata_index import digest_of
 from ipyagent.parts.memory.safe_paths import address
 from ipyagent.parts.memory.store import Memory
@@ -136,21 +136,8 @@ OPEN_CHARS = 100_000
 """Characters of a memory that are shown; a longer one cannot be edited here."""
 
 
-class Dreams(Protocol):
-    """The dream of a kernel, as it may be watched."""
-
-    def now(self) -> DreamProgress:
-        """How it stands."""
-
-    def stop(self) -> None:
-        """End it; the memory is as it was before."""
-
-    def watch(self, told: Callable[[], None]) -> Callable[[], None]:
-        """`told` is called on any thread when something has changed; returns what ends that."""
-
-
 def show(
-    shell: Any, browsing: Browsing, *, busy: bool = False, dreams: Dreams | None = None, panels: str = "auto"
+    shell: Any, browsing: Browsing, *, busy: bool = False, dreams: DreamScheduler | None = None, panels: str = "auto"
 ) -> str:
     """Open the browser in a live front-end, leave its static form in another kernel; elsewhere the list as text.
     `panels` as in the setting."""
@@ -185,7 +172,7 @@ def _browser_class() -> Any:
 class MemoryBrowser:
     """Shows the memories in a live front-end until the next cell runs."""
 
-    def __init__(self, browsing: Browsing, dreams: Dreams | None = None) -> None:
+    def __init__(self, browsing: Browsing, dreams: DreamScheduler | None = None) -> None:
         self._browsing = browsing
         self._dreams = dreams
         self._display = uuid.uuid4().hex

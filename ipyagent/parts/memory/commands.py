@@ -17,24 +17,25 @@ from ipyagent.frontmatter import MARK, read_headed, write_headed
 from ipyagent.journal.events import ForkEnded, MemorySaved
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.access import SavedMemory
-from ipyagent.parts.memory.browsing import MemoryUndo, browsing_of
+from ipyagent.parts.memory.browsing import browsing_of
 from ipyagent.parts.memory.dream import command, counted, done_line, saved_events
 from ipyagent.parts.memory.dream_workspace import DreamWorkspace, waiting_in
 from ipyagent.parts.memory.dream_workspace import undo as undo_last
 from ipyagent.parts.memory.extract import PURPOSE
-from ipyagent.parts.memory.metadata_index import KINDS, Memory
+from ipyagent.parts.memory.metadata_index import KINDS
 from ipyagent.parts.memory.report import (
+    MemoryCommandRun,
     doctor_lines,
-    history_lines,
-    list_lines,
-    path_lines,
-    recall_lines,
-    search_lines,
-    session_lines,
-    show_lines,
-    stats_lines,
+    history,
+    list_all,
+    parted,
+    path,
+    recall,
+    search,
+    show,
+    stats,
 )
-from ipyagent.parts.memory.safe_paths import INDEX, ROOT, SCOPES, Address, address
+from ipyagent.parts.memory.safe_paths import ROOT, SCOPES, Address
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.tokenizer import folded, stop
 from ipyagent.parts.memory.transaction import DreamLock
@@ -110,81 +111,12 @@ def _accepted(agent: RunningAgent, store: MemoryStore) -> str:
     return done_line(made, store.scope)
 
 
-# ---- What `%memory` changes: each answer says how it is undone. And which memory a name on its line means.
+# ---- What `%memory` changes: each answer says how it is undone.
 
 NAME_WORDS = 5
 HOOK = 150
 """Characters of a description that is made from a text."""
 _WORD = re.compile(r"[^\W_]+")
-
-
-def parted(text: str) -> tuple[str, str]:
-    """The first word and what follows it, as it was typed."""
-    word = re.match(r"\s*(\S*)[ \t]?", text)
-    assert word is not None
-    return word[1], text[word.end() :].strip("\n") if "\n" in text else text[word.end() :].strip()
-
-
-class MemoryCommandRun:
-    """One command at work, with the options of its line and the rest of that, literal."""
-
-    def __init__(
-        self, agent: RunningAgent, options: dict[str, str], rest: str, body: str | None = None, shell: Any = None
-    ) -> None:
-        self.agent = agent
-        self.options, self.rest = options, rest
-        self.body = body
-        self.shell = shell
-        self.memories = agent.part(MemoryPart).memories
-        self.notices: list[str] = []
-        """Lines that follow the answer."""
-        self.access = MemoryUndo(self.memories, lambda: agent.session).access(self.notices.append)
-
-    def find(self, text: str) -> Address:
-        """The memory that a text names: its path, its name with or without `.md`, its title. Raises UsageError."""
-        if not text:
-            raise UsageError("name a memory; %memory lists them")
-        if text.startswith(ROOT):
-            return address(text)
-        every = self.access.every()
-        wanted = _plain(text)
-        whole = {f"{memory.scope}/{memory.name}": memory for memory in every}
-        forms: list[Callable[[Memory], tuple[str, ...]]] = [
-            lambda memory: (f"{memory.scope}/{memory.name}", memory.name),
-            lambda memory: (memory.title, memory.name.rpartition("/")[2]),
-        ]
-        for form in forms:
-            found = [name for name, memory in whole.items() if wanted in map(_plain, form(memory))]
-            if len(found) == 1:
-                return Address(whole[found[0]].scope, whole[found[0]].name)
-            if found:
-                raise UsageError(f"{text!r} may be {', '.join(found)}; name one of them")
-        known = [memory.name for memory in every]
-        for scope in SCOPES:
-            with suppress(MemoryRefused):
-                inside = text.removesuffix(".md").removeprefix(f"{scope}/") + ".md"
-                if moved := self.access.missing(Address(scope, inside)):
-                    raise UsageError(moved)
-        raise UsageError(f"no memory {text!r}{nearest(text, known, cutoff=0.4)}; %memory lists them")
-
-    def once(self, text: str) -> Address:
-        """The same; also one that is only in the history."""
-        try:
-            return self.find(text)
-        except UsageError:
-            name = text.removesuffix(".md") + ".md"
-            for scope in SCOPES:
-                inside = name.removeprefix(f"{scope}/")
-                try:
-                    if self.access.store(scope).versions(inside):
-                        return Address(scope, inside)
-                except MemoryRefused:
-                    continue
-            raise
-
-
-def _plain(text: str) -> str:
-    return folded(text).removesuffix(".md")
 
 
 def undo_words(saved: SavedMemory) -> str:
@@ -315,10 +247,10 @@ def _told(words: str, saved: SavedMemory) -> str:
 def show_memory(agent: RunningAgent, line: str, cell: str | None = None) -> str:
     """The answer of `%memory LINE`; "" when it was shown as a widget."""
     if cell is None and not line.strip() and getattr(agent.shell, "kernel", None) is not None:
-        from ipyagent.parts.memory.browser import show
+        from ipyagent.parts.memory.browser import show as browse
 
         dreams = agent.part(MemoryPart).dreaming
-        return show(agent.shell, browsing_of(agent), busy=agent.busy, dreams=dreams, panels=agent.settings.panels)
+        return browse(agent.shell, browsing_of(agent), busy=agent.busy, dreams=dreams, panels=agent.settings.panels)
     return run_memory(agent, line, cell, shell=agent.shell)
 
 
@@ -340,7 +272,7 @@ def run_memory(agent: RunningAgent, line: str, body: str | None = None, *, shell
             rest = f"{rest}\n{body}" if rest else body
     doing = MemoryCommandRun(agent, *_options(word, command, rest), body, shell)
     answer = command.run(doing)
-    return "\n".join([answer, *doing.notices])
+    return "\n".join([*([answer] if isinstance(answer, str) else answer), *doing.notices])
 
 
 def _options(word: str, command: MemoryCommand, text: str) -> tuple[dict[str, str], str]:
@@ -364,66 +296,9 @@ def _options(word: str, command: MemoryCommand, text: str) -> tuple[dict[str, st
     return found, rest.lstrip(" \t") if "\n" in rest else rest.strip()
 
 
-# ---------------------------------------------------------------------- looking
-
-
-def _list(doing: MemoryCommandRun) -> str:
-    """List all memories: type, name, day, description."""
-    return "\n".join(list_lines(doing.memories, doing.access))
-
-
-def _show(doing: MemoryCommandRun) -> str:
-    """Show a memory, or MEMORY.md, the index."""
-    if doing.rest == INDEX:
-        texts = [doing.access.read(Address(scope, INDEX)) for scope in SCOPES if not doing.memories.refusal(scope)]
-        return "\n".join(text for text in texts if text) or "no index yet"
-    place = doing.find(doing.rest)
-    text = doing.access.read(place)
-    if text is None:
-        raise UsageError(f"there is no {place.path}; %memory lists what there is")
-    found = next((memory for memory in doing.access.every() if memory.path == place.path), None)
-    return "\n".join(show_lines(found, text))
-
-
-def _search(doing: MemoryCommandRun) -> str:
-    """Search the memories by words, or with --sessions what was said in past sessions."""
-    if not doing.rest:
-        raise UsageError("%memory search [--sessions] QUERY: say what to look for")
-    if "--sessions" in doing.options:
-        return "\n".join(session_lines(doing.agent, doing.rest))
-    return "\n".join(search_lines(doing.agent, doing.rest))
-
-
-def _recall(doing: MemoryCommandRun) -> str:
-    """Show what would be recalled for a request, with scores and reasons."""
-    if not doing.rest:
-        raise UsageError("%memory recall QUERY: write the request to try")
-    return "\n".join(recall_lines(doing.agent, doing.rest))
-
-
-def _history(doing: MemoryCommandRun) -> str:
-    """List the earlier versions of a memory, newest first; with a revision, show that version."""
-    name, revision = parted(doing.rest)
-    place = doing.once(name)
-    store = doing.access.store(place.scope)
-    if revision:
-        return store.version(place.name, revision).text
-    return "\n".join(history_lines(place, store.versions(place.name)))
-
-
-def _doctor(doing: MemoryCommandRun) -> str:
+def doctor(doing: MemoryCommandRun) -> list[str]:
     """Find and fix what is wrong with the index and the frontmatter; --dry-run only finds."""
-    return "\n".join(doctor_lines(doing.memories, mend="--dry-run" not in doing.options and not doing.agent.busy))
-
-
-def _stats(doing: MemoryCommandRun) -> str:
-    """Count the memories by type; show what recall and extraction did."""
-    return "\n".join(stats_lines(doing.agent, doing.access))
-
-
-def _path(doing: MemoryCommandRun) -> str:
-    """Show where the memories are."""
-    return "\n".join(path_lines(doing.memories))
+    return doctor_lines(doing.memories, mend="--dry-run" not in doing.options and not doing.agent.busy)
 
 
 # ---------------------------------------------------------------------- work and switches
@@ -496,7 +371,7 @@ def _help(doing: MemoryCommandRun) -> str:
 class MemoryCommand(NamedTuple):
     """`options`: by name the values an option takes ("": none); `looks`: it changes nothing."""
 
-    run: Callable[[MemoryCommandRun], str]
+    run: Callable[[MemoryCommandRun], str | list[str]]
     usage: str = ""
     options: dict[str, str] = {}  # noqa: RUF012 - never changed
     looks: bool = False
@@ -506,22 +381,22 @@ _DRY = {"--dry-run": ""}
 _DREAM = {"--undo": "", "--accept": "", **_DRY, "--scope": "|".join(SCOPES)}
 _ADD = {"--type": "|".join(KINDS), "--scope": "|".join(SCOPES), "--name": "TEXT"}
 COMMANDS: dict[str, MemoryCommand] = {
-    "list": MemoryCommand(_list, looks=True),
-    "show": MemoryCommand(_show, "NAME", looks=True),
+    "list": MemoryCommand(list_all, looks=True),
+    "show": MemoryCommand(show, "NAME", looks=True),
     "add": MemoryCommand(add, "[--type T] [--scope user] TEXT", _ADD),
     "edit": MemoryCommand(edit, "NAME", {"--from": "TEXT"}),
     "forget": MemoryCommand(forget, "NAME"),
     "rename": MemoryCommand(rename, "NAME NEW"),
-    "search": MemoryCommand(_search, "[--sessions] QUERY", {"--sessions": ""}, looks=True),
-    "recall": MemoryCommand(_recall, "QUERY"),
+    "search": MemoryCommand(search, "[--sessions] QUERY", {"--sessions": ""}, looks=True),
+    "recall": MemoryCommand(recall, "QUERY"),
     "extract": MemoryCommand(_extract),
     "dream": MemoryCommand(_dream, "[--scope user] [--undo|--dry-run|--accept]", _DREAM),
-    "history": MemoryCommand(_history, "NAME [REV]", looks=True),
+    "history": MemoryCommand(history, "NAME [REV]", looks=True),
     "restore": MemoryCommand(restore, "NAME [REV]"),
     "undo": MemoryCommand(undo),
-    "doctor": MemoryCommand(_doctor, "[--dry-run]", _DRY, looks=True),
-    "stats": MemoryCommand(_stats, looks=True),
-    "path": MemoryCommand(_path, looks=True),
+    "doctor": MemoryCommand(doctor, "[--dry-run]", _DRY, looks=True),
+    "stats": MemoryCommand(stats, looks=True),
+    "path": MemoryCommand(path, looks=True),
     "off": MemoryCommand(_off),
     "on": MemoryCommand(_on),
     "help": MemoryCommand(_help, looks=True),

@@ -114,7 +114,6 @@ def advanced(progress: DreamProgress, event: Event) -> DreamProgress:
 
 
 def touched(progress: DreamProgress, path: str) -> DreamProgress:
-    """The progress when a file was written."""
     return msgspec.structs.replace(progress, files=tuple(dict.fromkeys((*progress.files, path))))
 
 
@@ -131,9 +130,6 @@ class Gates:
 
     def __init__(self) -> None:
         self._looked: dict[Path, float] = {}
-
-    def __repr__(self) -> str:
-        return f"<Gates, {len(self._looked)} directories looked at>"
 
     def early(self, lock: DreamLock, *, hours: float, glance: bool = False) -> str:
         """Whether the last dream is not long enough ago, or sessions were counted a moment ago, in words; "" when it
@@ -253,8 +249,9 @@ Checked: TypeAlias = Callable[[Session, Sequence[str], Sequence[str]], Awaitable
 """What a memory adds to what the user said ("" for nothing), for a session; None when nobody answers."""
 
 
-class Dream:
-    """One dream. `tell` takes its progress, each time whole; `paid` what its requests took, once."""
+class Dream(NullSurface):
+    """One dream, which is shown the events of its session. `tell` takes its progress, each time whole; `paid` what its
+    requests took, once."""
 
     def __init__(
         self,
@@ -374,7 +371,7 @@ class Dream:
         before = self._setup.spending.today() if settings.max_cost_per_day else 0.0
         timer, began, status = asyncio.timeout(MOST_SECONDS), time.monotonic(), "stopped"
         try:
-            with session.shown_on(_Watching(self._see)):
+            with session.shown_on(self):
                 async with timer:
                     ended = await run_turn(session, said, workspace, spent_before=before)
                     status = ended.status
@@ -479,7 +476,7 @@ class Dream:
 
     # ------------------------------------------------------------------ progress
 
-    def _see(self, event: Event) -> None:
+    def show(self, event: Event) -> None:
         after = advanced(self.progress, event)
         if after is not self.progress:
             self.progress = after
@@ -491,16 +488,6 @@ class Dream:
         seconds = round(time.time() - self.progress.began, 3)
         self.progress = msgspec.structs.replace(self.progress, seconds=seconds, **changes)
         self._tell(self.progress)
-
-
-class _Watching(NullSurface):
-    """Hands each event of the dream's session on."""
-
-    def __init__(self, see: Callable[[Event], None]) -> None:
-        self._see = see
-
-    def show(self, event: Event) -> None:
-        self._see(event)
 
 
 def _heard(session: Session) -> Iterator[Event]:

@@ -47,22 +47,12 @@ WAITING_DAYS = 7
 
 
 class DreamScheduler:
-    """`spent` takes dollars, `notice` a line for the user before the next turn; `check` tells whether a memory says no
-    more than the user did."""
+    """`check` tells whether a memory says no more than the user did."""
 
-    def __init__(
-        self,
-        setup: SessionSetup,
-        memories: MemoryStores,
-        spent: Callable[[float], None],
-        notice: Callable[[str], None],
-        check: Checked,
-    ) -> None:
+    def __init__(self, setup: SessionSetup, memories: MemoryStores, check: Checked) -> None:
         self._setup, self._memories = setup, memories
         self._check = check
-        self._spent = spent
         self._session: Session | None = None
-        self._notice = notice
         self._gates = Gates()
         self._known: dict[str, tuple[object, DreamLock]] = {}
         self._progress = DreamProgress()
@@ -221,12 +211,12 @@ class DreamScheduler:
                 if made.status != "killed" and (made.files or made.status != "completed"):
                     end = NO_MORE if self._failures >= MOST_FAILURES else ""
                     what = "dream" if store.scope == "project" else "dream of your memories for all projects"
-                    self._notice(f"{what}, {made.status}: {made.message}{end}")
+                    self._setup.notice(f"{what}, {made.status}: {made.message}{end}")
         except AgentError:  # another kernel was first, or the memory is gone
             return
         except Exception as problem:  # noqa: BLE001 - a bug in the background is told and ends nothing
             self._failures = MOST_FAILURES
-            self._notice(
+            self._setup.notice(
                 f"dream, failed: internal error {type(problem).__name__}: {str(problem)[:200]}; see %agent doctor"
             )
         finally:
@@ -238,7 +228,7 @@ class DreamScheduler:
 
     def _paid(self, ended: ForkEnded) -> None:
         """Count a dream for the day and for the session behind whose turn it ran."""
-        self._spent(at_most(ended.cost, ended.usage))
+        self._setup.note_spent(at_most(ended.cost, ended.usage))
         if self._session is not None:
             record_if_open(self._session, ended)
 

@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from difflib import unified_diff
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
@@ -40,19 +39,13 @@ T = TypeVar("T")
 
 class DreamChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a dream made of one memory. `before` and `after` are digests, "" where there is no file; `old` is the
-    name before a rename; `lines` how many lines come and go."""
+    name before a rename."""
 
     name: str
     kind: Kind
     old: str = ""
     before: str = ""
     after: str = ""
-    lines: tuple[int, int] = (0, 0)
-
-    def __str__(self) -> str:
-        plus, minus = self.lines
-        of_it = f" (+{plus} -{minus} lines)" if self.kind == "changed" else f" from {self.old}" if self.old else ""
-        return f"{self.kind} {self.name}{of_it}"
 
 
 class PendingDream(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,7 +197,7 @@ class DreamWorkspace:
             before = self.base.get(name, "")
             if name not in names and digest != before:
                 kind: Kind = "changed" if before else "created"
-                made.append(DreamChange(name=name, kind=kind, before=before, after=digest, lines=self._lines(name)))
+                made.append(DreamChange(name=name, kind=kind, before=before, after=digest))
         left = [DreamChange(name=name, kind="deleted", before=digest) for name, digest in sorted(gone.items())]
         return (*moved, *made, *left)
 
@@ -269,14 +262,6 @@ class DreamWorkspace:
                 return store.write(change.name, text, expected=change.before, by=BY)
             case "created":
                 return store.write(change.name, self.copy.read(change.name).text, expected=None, by=BY)
-
-    def _lines(self, name: str) -> tuple[int, int]:
-        """Lines that come and that go."""
-        before = ""
-        with suppress(MemoryRefused):
-            before = self.store.read(name).text
-        diff = list(unified_diff(before.splitlines(), self.copy.read(name).text.splitlines(), n=0, lineterm=""))[2:]
-        return sum(line.startswith("+") for line in diff), sum(line.startswith("-") for line in diff)
 
 
 def _unchanged(store: MemoryStore, name: str, digest: str) -> None:

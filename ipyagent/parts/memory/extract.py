@@ -316,7 +316,6 @@ def _closed(text: str, element: str) -> str:
 
 
 def _short(text: str, chars: int) -> str:
-    """The beginning and the end of a text."""
     if len(text) <= chars:
         return text
     head = 2 * chars // 3
@@ -359,9 +358,6 @@ class ExtractionToolPolicy:
         """Paths of the memories that were written."""
         self._failed = self._read = False
         self._written = 0
-
-    def __repr__(self) -> str:
-        return f"<ExtractionToolPolicy of an extraction, {len(self.saved)} saved>"
 
     def permit(self, name: str, given: dict[str, Any]) -> str:
         """Why a call may not run; "" when it may."""

@@ -31,7 +31,6 @@ from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.background import Background
 from ipyagent.loop.fork import ForkReader, Wire, replaced, run_fork
 from ipyagent.loop.session import Session
-from ipyagent.model.client_pool import Connections
 from ipyagent.model.prices import CACHE_READ, rates_of
 from ipyagent.parts import Beside
 from ipyagent.parts.memory.access import MemoryAccess
@@ -71,22 +70,11 @@ BOTH = (
 
 
 class MemoryExtractor:
-    """The extractions of one kernel. `spent` takes dollars, `notice` a line for the user before the next turn;
-    `access` gives what an extraction may write in a session."""
+    """The extractions of one kernel; `access` gives what one may write in a session."""
 
-    def __init__(
-        self,
-        setup: SessionSetup,
-        connections: Connections,
-        spent: Callable[[float], None],
-        notice: Callable[[str], None],
-        access: Callable[[Session], MemoryAccess],
-    ) -> None:
+    def __init__(self, setup: SessionSetup, access: Callable[[Session], MemoryAccess]) -> None:
         self._setup = setup
         self._access = access
-        self._connections = connections
-        self._spent = spent
-        self._notice = notice
         self._runs: dict[Path, _Run] = {}
         self._left: dict[Path, _Run] = {}  # of sessions that nobody else holds any more
         self._failures: dict[str, int] = {}  # of small models, in a row
@@ -138,7 +126,7 @@ class MemoryExtractor:
             return None
         if session.folded(ExtractionProgress).unwatched or not run.ended.holds_all(session):
             return None
-        policy = run.policy(self._notice, run.ended)
+        policy = run.policy(self._setup.notice, run.ended)
         known = await asyncio.to_thread(policy.listed)
 
         def joined(notes: ForkOrder) -> tuple[ForkOrder, Callable[[Forked], None]]:
@@ -338,7 +326,7 @@ class MemoryExtractor:
             run.owed = run.owed or last
             return
         run.owed = False
-        policy = run.policy(self._notice, ended)
+        policy = run.policy(self._setup.notice, ended)
         try:
             await self._extract(run, policy, ended, await asyncio.to_thread(policy.listed), patient=patient)
         except JournalError:
@@ -415,7 +403,7 @@ class MemoryExtractor:
 
     async def _fork(self, session: Session, order: ForkOrder, **how: Any) -> None:
         """Raises AgentError, also for a fork that came to nothing."""
-        forked = await run_fork(session, order, paid=lambda _, most: self._spent(most), **how)
+        forked = await run_fork(session, order, paid=lambda _, most: self._setup.note_spent(most), **how)
         if forked.status in ("failed", "refused"):
             raise ModelError(forked.message or forked.status, kind=forked.status)
 
@@ -425,7 +413,7 @@ class MemoryExtractor:
         """The small model, or the session's own where there is none. Raises AgentError."""
         name = small or session.info.model
         return ForkReader(
-            model=await client_of(name, session.model, self._setup.settings, self._connections),
+            model=await client_of(name, session.model, self._setup),
             name=name,
             window=0 if small else session.info.window,  # a short text fits any
             tools=_memory_tool(session),
@@ -510,7 +498,6 @@ class _Run:
         self._thread = threading.get_ident()
 
     def take(self, ended: EndedTurn, workspace: KernelWorkspace, surface: Surface | None) -> None:
-        """A turn has ended."""
         self.ended, self.workspace, self._surface = ended, workspace, surface
 
     def policy(self, notice: Callable[[str], None], ended: EndedTurn) -> ExtractionToolPolicy:

@@ -97,7 +97,6 @@ class FullText:
         return f"<FullText of {len(self.memories)} memories in {self.folder.name}>"
 
     def close(self) -> None:
-        """Let go of the file."""
         with self._lock:
             if self._db is not None:
                 self._db.close()
@@ -410,9 +409,6 @@ class Embedder:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-
-    def __repr__(self) -> str:
-        return f"<Embedder {KIND}>"
 
     def embed(self, texts: list[str]) -> np.ndarray[Any, Any]:
         """One row a text, float32."""

@@ -192,7 +192,6 @@ class Typed:
 
     @cached_property
     def topics(self) -> frozenset[str]:
-        """What it is about."""
         return frozenset(weighty(self.text))
 
     @cached_property

@@ -1,28 +1,30 @@
-"""What `%memory` tells, as lines of text. Names and texts come from files: they reach the screen harmless."""
+"""One `%memory` command at work: which memory a name on its line means, and what is told, as lines of text. Names
+and texts come from files: they reach the screen harmless."""
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ipyagent.errors import AgentError, MemoryRefused, TrustError
+from ipyagent.errors import AgentError, MemoryRefused, TrustError, UsageError, nearest
 from ipyagent.escape import line as one_line
 from ipyagent.escape import plain
 from ipyagent.journal.events import ForkEnded, MemoryExtracted, MemorySaved, MemorySurfaced, Usage
 from ipyagent.parts.memory import MemoryPart
-from ipyagent.parts.memory.access import MemoryAccess
-from ipyagent.parts.memory.browsing import Explained, explain, skipped
+from ipyagent.parts.memory.browsing import Explained, MemoryUndo, explain, skipped
 from ipyagent.parts.memory.extract import PURPOSE
 from ipyagent.parts.memory.index import IndexFinding
 from ipyagent.parts.memory.metadata_index import Memory
 from ipyagent.parts.memory.recall import age_words
-from ipyagent.parts.memory.safe_paths import SCOPES, Address
+from ipyagent.parts.memory.safe_paths import INDEX, ROOT, SCOPES, Address, address
 from ipyagent.parts.memory.stores import MemoryStores
-from ipyagent.parts.memory.transaction import Version
+from ipyagent.parts.memory.tokenizer import folded
 from ipyagent.parts.memory.transcripts import CACHE, search_sessions
 
 if TYPE_CHECKING:
@@ -32,8 +34,78 @@ WIDTH = 100
 SHOWN = 10
 
 
-def list_lines(memories: MemoryStores, access: MemoryAccess) -> list[str]:
-    """All memories by scope, newest first; why a scope cannot be looked at."""
+def parted(text: str) -> tuple[str, str]:
+    """The first word and what follows it, as it was typed."""
+    word = re.match(r"\s*(\S*)[ \t]?", text)
+    assert word is not None
+    return word[1], text[word.end() :].strip("\n") if "\n" in text else text[word.end() :].strip()
+
+
+class MemoryCommandRun:
+    """One command at work, with the options of its line and the rest of that, literal."""
+
+    def __init__(
+        self, agent: RunningAgent, options: dict[str, str], rest: str, body: str | None = None, shell: Any = None
+    ) -> None:
+        self.agent = agent
+        self.options, self.rest = options, rest
+        self.body = body
+        self.shell = shell
+        self.memories = agent.part(MemoryPart).memories
+        self.notices: list[str] = []
+        """Lines that follow the answer."""
+        self.access = MemoryUndo(self.memories, lambda: agent.session).access(self.notices.append)
+
+    def find(self, text: str) -> Address:
+        """The memory that a text names: its path, its name with or without `.md`, its title. Raises UsageError."""
+        if not text:
+            raise UsageError("name a memory; %memory lists them")
+        if text.startswith(ROOT):
+            return address(text)
+        every = self.access.every()
+        wanted = _plain(text)
+        whole = {f"{memory.scope}/{memory.name}": memory for memory in every}
+        forms: list[Callable[[Memory], tuple[str, ...]]] = [
+            lambda memory: (f"{memory.scope}/{memory.name}", memory.name),
+            lambda memory: (memory.title, memory.name.rpartition("/")[2]),
+        ]
+        for form in forms:
+            found = [name for name, memory in whole.items() if wanted in map(_plain, form(memory))]
+            if len(found) == 1:
+                return Address(whole[found[0]].scope, whole[found[0]].name)
+            if found:
+                raise UsageError(f"{text!r} may be {', '.join(found)}; name one of them")
+        known = [memory.name for memory in every]
+        for scope in SCOPES:
+            with suppress(MemoryRefused):
+                inside = text.removesuffix(".md").removeprefix(f"{scope}/") + ".md"
+                if moved := self.access.missing(Address(scope, inside)):
+                    raise UsageError(moved)
+        raise UsageError(f"no memory {text!r}{nearest(text, known, cutoff=0.4)}; %memory lists them")
+
+    def once(self, text: str) -> Address:
+        """The same; also one that is only in the history."""
+        try:
+            return self.find(text)
+        except UsageError:
+            name = text.removesuffix(".md") + ".md"
+            for scope in SCOPES:
+                inside = name.removeprefix(f"{scope}/")
+                try:
+                    if self.access.store(scope).versions(inside):
+                        return Address(scope, inside)
+                except MemoryRefused:
+                    continue
+            raise
+
+
+def _plain(text: str) -> str:
+    return folded(text).removesuffix(".md")
+
+
+def list_all(doing: MemoryCommandRun) -> list[str]:
+    """List all memories: type, name, day, description."""
+    memories, access = doing.memories, doing.access
     lines: list[str] = [] if memories.settings.memory else ["memory is off in this kernel; %memory on turns it on"]
     every = memories.settings.memory
     for scope in SCOPES:
@@ -58,9 +130,17 @@ def _row(memory: Memory) -> str:
     return f"{one_line(memory.name):<34} {marks:<18} {_day(memory.modified)}  {one_line(told, WIDTH)}{problem}"
 
 
-def show_lines(memory: Memory | None, text: str) -> list[str]:
-    """A memory: where it comes from, then its file."""
+def show(doing: MemoryCommandRun) -> list[str]:
+    """Show a memory, or MEMORY.md, the index."""
+    if doing.rest == INDEX:
+        texts = [doing.access.read(Address(scope, INDEX)) for scope in SCOPES if not doing.memories.refusal(scope)]
+        return [text for text in texts if text] or ["no index yet"]
+    place = doing.find(doing.rest)
+    text = doing.access.read(place)
+    if text is None:
+        raise UsageError(f"there is no {place.path}; %memory lists what there is")
     lines: list[str] = []
+    memory = next((memory for memory in doing.access.every() if memory.path == place.path), None)
     if memory is not None:
         facts = [memory.kind or "no type", memory.source_words, age_words(memory.modified, time.time())]
         if memory.session:
@@ -70,8 +150,13 @@ def show_lines(memory: Memory | None, text: str) -> list[str]:
     return [*lines, plain(text).rstrip("\n")]
 
 
-def search_lines(agent: RunningAgent, query: str) -> list[str]:
-    """The memories that have the words, best first."""
+def search(doing: MemoryCommandRun) -> list[str]:
+    """Search the memories by words, or with --sessions what was said in past sessions."""
+    agent, query = doing.agent, doing.rest
+    if not query:
+        raise UsageError("%memory search [--sessions] QUERY: say what to look for")
+    if "--sessions" in doing.options:
+        return _in_sessions(agent, query)
     if not agent.settings.memory:
         return ["memory is off in this kernel; %memory on turns it on"]
     try:
@@ -88,7 +173,7 @@ def search_lines(agent: RunningAgent, query: str) -> list[str]:
     ]
 
 
-def session_lines(agent: RunningAgent, query: str) -> list[str]:
+def _in_sessions(agent: RunningAgent, query: str) -> list[str]:
     """What was said in past sessions, best first. Raises TrustError."""
     project = agent.project
     folders = agent.sessions.stored()
@@ -111,11 +196,13 @@ def session_lines(agent: RunningAgent, query: str) -> list[str]:
     return [*lines, "resume a session with %agent resume ID; see a turn of it with %context --at TURN"]
 
 
-def recall_lines(agent: RunningAgent, request: str) -> list[str]:
-    """What would be recalled for a request, and what comes close. Raises UsageError while a turn runs."""
-    if why := skipped(agent, request):
+def recall(doing: MemoryCommandRun) -> list[str]:
+    """Show what would be recalled for a request, with scores and reasons."""
+    if not doing.rest:
+        raise UsageError("%memory recall QUERY: write the request to try")
+    if why := skipped(doing.agent, doing.rest):
         return [f"nothing would be recalled: {why}"]
-    found = explain(agent, request, SHOWN)
+    found = explain(doing.agent, doing.rest, SHOWN)
     picked = [each for each in found if each.picked]
     near = [each for each in found if not each.picked]
     lines = ["nothing would be shown to the model"]
@@ -131,15 +218,20 @@ def _explained(each: Explained) -> str:
     return f"  {one.score:5.2f}  {one_line(one.path)}  ({one_line(one.why, 80)})  {told}"
 
 
-def history_lines(place: Address, versions: Sequence[Version]) -> list[str]:
-    """The versions before this one, newest first."""
-    name = f"{place.scope}/{place.name}"
+def history(doing: MemoryCommandRun) -> list[str]:
+    """List the earlier versions of a memory, newest first; with a revision, show that version."""
+    given, revision = parted(doing.rest)
+    place = doing.once(given)
+    store = doing.access.store(place.scope)
+    if revision:
+        return [store.version(place.name, revision).text]
+    name, versions = f"{place.scope}/{place.name}", store.versions(place.name)
     if not versions:
         return [f"{one_line(name)} has no earlier version"]
-    lines = [f"earlier versions of {one_line(name)}, newest first:"]
+    lines, moment = [f"earlier versions of {one_line(name)}, newest first:"], datetime.fromtimestamp
     lines += [
-        f"  {version.revision}  until {_minute(version.time)}  {version.size:>7,} bytes  "
-        f"then {version.change} by {one_line(version.by, 20)}"
+        f"  {version.revision}  until {moment(version.time):%Y-%m-%d %H:%M:%S}  {version.size:>7,} bytes"
+        f"  then {version.change} by {one_line(version.by, 20)}"
         for version in versions
     ]
     return [*lines, f"%memory history {name} REV shows one, %memory restore {name} REV restores it"]
@@ -171,12 +263,12 @@ def _found(finding: IndexFinding) -> str:
     return one_line(f"{finding.kind}: {told}{place}")
 
 
-def stats_lines(agent: RunningAgent, access: MemoryAccess) -> list[str]:
-    """Counts and sizes; what recall, the agent and extraction did in this session."""
+def stats(doing: MemoryCommandRun) -> list[str]:
+    """Count the memories by type; show what recall and extraction did."""
     lines: list[str] = []
     for scope in SCOPES:
         try:
-            listed = access.listed(scope)
+            listed = doing.access.listed(scope)
         except AgentError as problem:
             lines.append(f"{scope}: {problem}")
             continue
@@ -189,7 +281,7 @@ def stats_lines(agent: RunningAgent, access: MemoryAccess) -> list[str]:
             f"{scope}: {_count(len(listed), 'memory', 'memories')}, {sum(memory.size for memory in listed):,} bytes"
             + (f": {told}" if listed else "")
         )
-    session = agent.session
+    session = doing.agent.session
     if session is None:
         return [*lines, "no session in this kernel yet"]
     events = list(session.journal.read())
@@ -218,18 +310,18 @@ def stats_lines(agent: RunningAgent, access: MemoryAccess) -> list[str]:
     return lines
 
 
-def path_lines(memories: MemoryStores) -> list[str]:
-    """Where each scope is, and what decided that."""
+def path(doing: MemoryCommandRun) -> list[str]:
+    """Show where the memories are."""
     lines: list[str] = []
     for scope in SCOPES:
         try:
-            folder = memories.any_store(scope).folder
+            folder = doing.memories.any_store(scope).folder
         except MemoryRefused as problem:
             lines.append(f"{scope}: {problem}")
             continue
         new = "" if folder.is_dir() else " (made with the first memory)"
         lines.append(f"{scope}: {folder}{new}")
-    if memories.settings.memory_dir:
+    if doing.memories.settings.memory_dir:
         lines.append("the project's is set by IPYAGENT_MEMORY_DIR or c.IPyAgent.memory_dir")
     return lines
 
@@ -240,7 +332,3 @@ def _count(number: int, one: str, many: str) -> str:
 
 def _day(moment: float) -> str:
     return datetime.fromtimestamp(moment).strftime("%Y-%m-%d")
-
-
-def _minute(moment: float) -> str:
-    return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M:%S")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from ipyagent.journal.events import LayerFailed, MemorySurfaced, Recalled
 from ipyagent.journal.protocols import Model, Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.session import Session
-from ipyagent.model.client_pool import Connections
 from ipyagent.parts.memory.metadata_index import Memory, is_conflicted
 from ipyagent.parts.memory.recall import (
     Lookup,
@@ -52,23 +51,14 @@ FIT = 20
 
 
 class MemoryRetriever:
-    """The recall of one kernel. `spent` takes dollars."""
+    """The recall of one kernel."""
 
-    def __init__(
-        self,
-        setup: SessionSetup,
-        memories: MemoryStores,
-        connections: Connections,
-        spent: Callable[[float], None],
-    ) -> None:
-        self.choosing = MemorySelector(setup, memories, connections, spent)
+    def __init__(self, setup: SessionSetup, memories: MemoryStores) -> None:
+        self.choosing = MemorySelector(setup, memories)
         self._setup = setup
         self._late: tuple[str, Chosen] = ("", Chosen())
         """The session and what came too late in it."""
         self._told: set[str] = set()
-
-    def __repr__(self) -> str:
-        return f"<MemoryRetriever {self.choosing!r}>"
 
     @contextmanager
     def turn(self, session: Session, request: str, workspace: Workspace, model: Model) -> Iterator[None]:

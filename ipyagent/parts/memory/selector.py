@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -17,13 +17,12 @@ import msgspec
 
 from ipyagent.assembly.session_setup import SessionSetup
 from ipyagent.assembly.settings import endpoint_of, model_of, small_model_of
-from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, JournalError, NoSuchPath, UnknownModel
 from ipyagent.journal.events import ForkEnded
 from ipyagent.journal.protocols import Model, Request
 from ipyagent.loop.fork import answer_to
 from ipyagent.loop.session import Session
-from ipyagent.model.client_pool import LOCAL, PRACTICE, Connections
+from ipyagent.model.client_pool import LOCAL, PRACTICE
 from ipyagent.model.prices import at_most
 from ipyagent.parts.memory import fulltext
 from ipyagent.parts.memory.fulltext import Embedder, FullText
@@ -77,18 +76,10 @@ Purpose: TypeAlias = tuple[str, dict[str, Any], int]
 
 
 class MemorySelector:
-    """Chooses among the memories of one kernel. `spent` takes dollars."""
+    """Chooses among the memories of one kernel."""
 
-    def __init__(
-        self,
-        setup: SessionSetup,
-        memories: MemoryStores,
-        connections: Connections,
-        spent: Callable[[float], None],
-    ) -> None:
+    def __init__(self, setup: SessionSetup, memories: MemoryStores) -> None:
         self.setup, self._memories = setup, memories
-        self._connections = connections
-        self._spent = spent
         self._shelves: dict[Path, RankedFolder] = {}
         self._failures: dict[str, int] = {}
         self._checked: dict[str, str] = {}
@@ -274,7 +265,7 @@ class MemorySelector:
 
     async def _ask(self, session: Session | None, small: str, model: Model, text: str, purpose: Purpose) -> str:
         """The small model's answer; what it cost is journalled and counted."""
-        model = await client_of(small, model, self.setup.settings, self._connections)
+        model = await client_of(small, model, self.setup)
         name, schema, tokens = purpose
         request = Request(
             model=small,
@@ -288,7 +279,7 @@ class MemorySelector:
         )
 
         def ended(event: ForkEnded) -> None:
-            self._spent(at_most(event.cost, event.usage))
+            self.setup.note_spent(at_most(event.cost, event.usage))
             if session is not None:
                 record_if_open(session, event)
 
@@ -307,11 +298,11 @@ def tools_in_use(session: Session) -> list[str]:
     return list(found)[:TOOLS_IN_USE]
 
 
-async def client_of(name: str, model: Model, settings: IPyAgent, connections: Connections) -> Model:
+async def client_of(name: str, model: Model, setup: SessionSetup) -> Model:
     """Who answers as `name`: `model`, which answers as the main model, unless a server of ours is meant. Raises
     AgentError."""
-    if (name == PRACTICE or name.startswith(LOCAL)) and name != model_of(settings):
-        return await asyncio.to_thread(connections.get, name, endpoint_of(settings))
+    if (name == PRACTICE or name.startswith(LOCAL)) and name != model_of(setup.settings):
+        return await asyncio.to_thread(setup.connections.get, name, endpoint_of(setup.settings))
     return model
 
 

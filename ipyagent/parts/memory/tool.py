@@ -211,7 +211,6 @@ def _edited(access: MemoryAccess, edit: _Edit) -> ToolOutput:
 
 
 def _is_at(access: MemoryAccess, path: object, place: Address) -> bool:
-    """Whether a path, however it is written, means this place."""
     try:
         return isinstance(path, str) and bool(path) and access.find(path, new=True) == place
     except MemoryRefused:

@@ -110,9 +110,11 @@ class Session:
     def __init__(self, place: Path, check: Answer = None) -> None:
         self.root, self.home = place / "project", place / "home"
         self.root.mkdir(parents=True, exist_ok=True)
-        self.memories = MemoryStores(Project(self.root.resolve(), self.home.resolve()), IPyAgent(environ={}), self.root)
+        self.project, self.settings = Project(self.root.resolve(), self.home.resolve()), IPyAgent(environ={})
+        self.memories = MemoryStores(self.project, self.settings, self.root)
         self.events: list[Event] = []
         self.saved: list[MemorySaved] = []
+        self.notices: list[str] = []
         self.asked: list[tuple[Sequence[str], Sequence[str]]] = []
         """What was asked of the check, which answers `check` or as that does; None: as the practice model does."""
 
@@ -125,7 +127,7 @@ class Session:
         self.access = self.workspace.memory = MemoryAccess(
             self.memories, by="agent", record=self._record, events=lambda: self.events, session="20261127-1-abcd",
             turn=lambda: sum(isinstance(event, UserMessage) for event in self.events), ground=ProvenanceIndex(),
-            check=checked,
+            check=checked, notice=self.notices.append,
         )  # fmt: skip
 
     @classmethod

@@ -161,18 +161,9 @@ def test_what_waits_is_looked_at_when_the_session_is_left(room: ExtractRoom) -> 
     assert len(room.memories()) == 1
 
 
-def test_what_waits_is_looked_at_when_the_kernel_ends(room: ExtractRoom) -> None:
-    agent = waiting(room)
-    room.turn(agent, FACT)
-    assert looked(room) == []
-    agent.close()
-    [asked] = looked(room)
-    assert asked.body is not None
-    assert asked.body["model"] == SMALL
-    assert len(room.memories()) == 1
-
-
-def test_the_end_of_the_kernel_is_not_held_up_by_a_server_that_is_gone(room: ExtractRoom) -> None:
+def test_what_waits_is_looked_at_when_the_kernel_ends_which_a_server_that_is_gone_does_not_hold_up(
+    room: ExtractRoom,
+) -> None:
     agent = waiting(room, extract_end_seconds=5.0, max_retries=4, max_retry_wait=60.0)
     room.turn(agent, FACT)
     session = agent.session
@@ -181,6 +172,13 @@ def test_the_end_of_the_kernel_is_not_held_up_by_a_server_that_is_gone(room: Ext
     agent.part(MemoryPart).extracting.close()
     assert len(looked(room)) == 1, "it is not tried again"
     assert not any(isinstance(event, MemoryExtracted) for event in read_events(session.journal.path))
+    again = waiting(room)
+    room.turn(again, FACT)
+    again.close()
+    asked = looked(room)[-1].body
+    assert asked is not None
+    assert asked["model"] == SMALL
+    assert len(room.memories()) == 1
 
 
 def test_what_waits_is_looked_at_in_a_pause(room: ExtractRoom) -> None:
@@ -215,10 +213,24 @@ def test_background_work_beyond_its_share_of_the_money_waits_for_its_last_occasi
 # ---------------------------------------------------------------------- with the notes
 
 
-def test_one_fork_serves_notes_and_extraction_when_both_are_due(room: ExtractRoom) -> None:
+def test_one_fork_serves_notes_and_extraction_when_both_are_due_and_may_do_what_one_of_them_may(
+    room: ExtractRoom,
+) -> None:
     agent = waiting(room, layer_notes=True, notes_start=100)
+    (room.folder / "a.txt").write_text("a")
+    bad = calls([("write_file", {"path": "a.txt", "content": "b"}), ("python", {"code": "x = 1"})])
+    room.extractions = [bad, practice]
+    room.turn(agent, "We always report medians. " + "Tell me more. " * 100, text("fine " * 50))
+    assert (room.folder / "a.txt").read_text() == "a"
+    assert "x" not in agent.shell.user_ns
+    results = looked(room)[1].body["messages"][-1]["content"]  # type: ignore[index]
+    assert all("may not run in this background work" in str(block) for block in results)
+    agent.new()
+    for name in room.memories():
+        (room.folder / ".ipyagent" / "memory" / name).unlink()
+    before = len(looked(room))
     room.turn(agent, "We always report medians, never means. " + "Tell me more. " * 100, text("fine " * 50))
-    [asked] = looked(room)
+    [asked] = looked(room)[before:]
     assert asked.body is not None
     assert asked.body["model"] == MODEL
     [fork] = [fork for fork in room.events(agent, ForkEnded) if fork.purpose != "check"]
@@ -231,19 +243,7 @@ def test_one_fork_serves_notes_and_extraction_when_both_are_due(room: ExtractRoo
     [done] = room.events(agent, MemoryExtracted)
     assert done.files
     room.turn(agent, "go on")
-    assert len(looked(room)) == 1
-
-
-def test_a_call_that_neither_of_the_two_allows_is_refused(room: ExtractRoom) -> None:
-    agent = waiting(room, layer_notes=True, notes_start=100)
-    (room.folder / "a.txt").write_text("a")
-    bad = calls([("write_file", {"path": "a.txt", "content": "b"}), ("python", {"code": "x = 1"})])
-    room.extractions = [bad, practice]
-    room.turn(agent, "We always report medians. " + "Tell me more. " * 100, text("fine " * 50))
-    assert (room.folder / "a.txt").read_text() == "a"
-    assert "x" not in agent.shell.user_ns
-    results = looked(room)[1].body["messages"][-1]["content"]  # type: ignore[index]
-    assert all("may not run in this background work" in str(block) for block in results)
+    assert len(looked(room)) == before + 1
 
 
 # ---------------------------------------------------------------------- after a crash

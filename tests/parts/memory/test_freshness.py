@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pytest
 
 from ipyagent.parts.memory.recall import facts, look_up, named_in
 
@@ -39,14 +38,8 @@ def test_columns_are_looked_for_in_the_tables(tmp_path: Path) -> None:
     assert "`df` has the column `price`" in lines
     assert "`df` has the column `qty`" in lines
     assert "`df` has no column `tax` now" in lines
-
-
-def test_methods_of_a_table_are_not_columns(tmp_path: Path) -> None:
     assert told("Use `df.groupby`.", {"df": pd.DataFrame({"a": [1]})}, tmp_path) == ["`df.groupby` exists"]
-
-
-def test_a_word_in_backticks_that_names_nothing_is_no_news(tmp_path: Path) -> None:
-    assert told("Prefer `seaborn` and `viridis`.", {}, tmp_path) == []
+    assert told("Prefer `seaborn` and `viridis`.", {}, tmp_path) == [], "what names nothing here is no news"
 
 
 def test_what_the_memory_calls_a_variable_or_function_is_missed(tmp_path: Path) -> None:
@@ -108,12 +101,9 @@ def test_members_of_modules_dicts_and_plain_objects(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["//server/share/a.csv", "~other/a.csv", "https://example.org/a.csv", "a\x00.csv"])
-def test_places_that_could_hang_are_not_asked(tmp_path: Path, name: str) -> None:
-    assert told(f"Load `{name}`", {}, tmp_path) == []
-
-
-def test_looking_is_bounded(tmp_path: Path) -> None:
+def test_looking_is_bounded_and_places_that_could_hang_are_not_asked(tmp_path: Path) -> None:
+    for name in ("//server/share/a.csv", "~other/a.csv", "https://example.org/a.csv", "a\x00.csv"):
+        assert told(f"Load `{name}`", {}, tmp_path) == [], name
     text = " ".join(f"`file{number}.csv`" for number in range(500))
     assert len(named_in(text)) <= 12
     assert len(told(text, {}, tmp_path)) <= 8

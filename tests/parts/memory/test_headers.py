@@ -121,19 +121,15 @@ def test_ten_megabytes_are_listed_from_their_head(tmp_path: Path) -> None:
     assert (store.folder / "line.md").stat().st_size == 10_000_000
 
 
-def test_a_header_longer_than_thirty_lines_is_told(tmp_path: Path) -> None:
+def test_a_header_longer_than_thirty_lines_is_told_and_an_unknown_type_is_none(tmp_path: Path) -> None:
     store = MemoryStore(tmp_path / "memory", "project")
     store.folder.mkdir()
     (store.folder / "a.md").write_text("---\n" + "".join(f"k{n}: v\n" for n in range(40)) + "---\n")
     (memory,) = store.list()
     assert "in the first 30 lines" in memory.problems[0]
-
-
-@pytest.mark.parametrize("kind", ["insight", "USER", "[user, x]", "3", "true", "''"])
-def test_an_unknown_type_is_none(tmp_path: Path, kind: str) -> None:
-    store = MemoryStore(tmp_path / "memory", "project")
-    written = store.write("a.md", f"---\nname: A\ntype: {kind}\n---\n", expected=None, by="agent")
-    assert written.memory.kind == ""
+    for number, kind in enumerate(("insight", "USER", "[user, x]", "3", "true", "''")):
+        written = store.write(f"b{number}.md", f"---\nname: A\ntype: {kind}\n---\n", expected=None, by="agent")
+        assert written.memory.kind == "", kind
 
 
 def test_rules_in_the_body_are_of_the_body() -> None:
@@ -151,14 +147,11 @@ def test_values_stay_what_was_written() -> None:
     }  # fmt: skip
 
 
-def test_unknown_keys_and_their_order_are_kept() -> None:
+def test_unknown_keys_and_their_order_are_kept_and_a_value_that_stands_twice_is_written_twice() -> None:
     fields = {"zeta": [1, {"deep": "x"}], "name": "A: b", "when": "2026-12-03", "flag": "no", "text": "two\nlines"}
     text = write_headed(fields, "\nBody\n")
     again = read_headed(text.encode())
     assert (again.fields, list(again.fields), again.body, again.problems) == (fields, list(fields), "\nBody\n", ())
-
-
-def test_a_value_that_stands_twice_is_written_twice() -> None:
     shared = ["x"]
     assert "&" not in write_headed({"a": shared, "b": shared}, "")
 

@@ -7,74 +7,37 @@ import hashlib
 import itertools
 import shutil
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from filelock import FileLock
-from tools_workspace import ShellWorkspace
 
-from ipyagent.config import IPyAgent
 from ipyagent.errors import MemoryRefused, ToolFailure
 from ipyagent.frontmatter import read_headed
-from ipyagent.journal.events import Event, MemorySaved, ToolReturned, UserMessage
+from ipyagent.journal.events import UserMessage
 from ipyagent.journal.protocols import REPLY
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.safe_paths import address
-from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.parts.memory.tool import memory
-from ipyagent.project import Project
 from ipyagent.tools.catalogue import builtin_tools
+from tests.parts.memory.evidence_room import Session
 from tests.parts.memory.test_names import BAD
 
 KEY = "sk-ant-api03-Zq7XkV2m9TfLw4Rb8NcYh3Jd6Gs1Pu5E"
 FILE = "---\nname: Tables\ndescription: Tables are made with polars\ntype: feedback\n---\nUse polars for tables.\n"
 
 
-async def _agreed(words: Sequence[str], told: Sequence[str]) -> str:
-    """A small model that finds nothing beyond the user's words."""
-    return ""
-
-
-class Desk:
-    """A tool call on real folders; `events` is the session so far."""
+class Desk(Session):
+    """Tool calls on real folders, in a session with one request so far; the check finds nothing that goes beyond the
+    user's words."""
 
     def __init__(self, place: Path) -> None:
-        self.root, self.home = place / "project", place / "home"
-        self.root.mkdir(exist_ok=True)
-        self.settings = IPyAgent(environ={})
-        self.project = Project(self.root.resolve(), self.home.resolve())
-        self.memories = MemoryStores(self.project, self.settings, self.root)
-        said = "please use polars for tables, plot with matplotlib"
-        self.events: list[Event] = [UserMessage(id=1, text=said, blocks=())]
-        self.saved: list[MemorySaved] = []
-        self.notices: list[str] = []
-        self.workspace = ShellWorkspace(self.root)
-        self.workspace.memory = MemoryAccess(
-            self.memories,
-            by="agent",
-            record=self._record,
-            events=lambda: self.events,
-            session="20261128-120000-abcd",
-            turn=lambda: 3,
-            notice=self.notices.append,
-            check=_agreed,
-        )
+        super().__init__(place, check=True)
+        self.says("please use polars for tables, plot with matplotlib")
         self.folder = self.root / ".ipyagent" / "memory"
-
-    def _record(self, event: MemorySaved) -> MemorySaved:
-        self.saved.append(event)
-        return event
-
-    def gave(self, text: str) -> None:
-        blocks = ({"type": "text", "text": text},)
-        self.events.append(ToolReturned(id=len(self.events) + 1, call="c", name="read_file", blocks=blocks))
-
-    def do(self, **given: Any) -> str:
-        output = asyncio.run(memory.run(memory.validate(given), self.workspace))
-        return str(output.blocks[0]["text"])
 
     def tries(self, **given: Any) -> str:
         """What the model is told, whatever it is."""
@@ -404,7 +367,7 @@ def test_the_users_words_are_kept_with_where_they_are_and_without_them_it_is_the
     assert one(desk) == ("feedback", "said")
     fields = read_headed((desk.folder / "rows.md").read_bytes()).fields
     assert fields["said"] == "use polars for tables … plot with matplotlib"
-    assert (fields["session"], fields["turn"]) == ("20261128-120000-abcd", 1)
+    assert (fields["session"], fields["turn"]) == ("20261127-1-abcd", 1)
     # into the user's folder it goes only with them, in another session too
     told = desk.do(command="create", path="/memories/user/shop.md", file_text=header("reference", "Works in retail."))
     assert "Kept as /memories/project/shop.md" in told
@@ -647,7 +610,7 @@ def test_a_replacement_that_would_not_stay_is_refused_and_create_on_a_file_that_
     for old, new, part in (
         ("Plots have titles.", "Plots have titles.", "leaves it as it is"),
         ("source: inferred", "source: said", "kept by ipyagent"),
-        ("turn: 3", "turn: 30", "kept by ipyagent"),
+        ("turn: 1", "turn: 10", "kept by ipyagent"),
         ("type: project\n", "type: project\nPlots have legends.\n", "frontmatter would be broken"),
         ("type: project\n", "type: project\n# Plots have legends.\n", "frontmatter would be broken"),
         ("type: project\n", "type: project\ntype: user\n", "frontmatter would be broken"),

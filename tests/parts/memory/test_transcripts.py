@@ -54,16 +54,18 @@ def folders(tmp_path: Path) -> list[Path]:
     ]
 
 
-def test_a_passage_is_found_with_session_turn_date_and_excerpt(folders: list[Path]) -> None:
-    hits, problems = search_sessions(folders, "what happened to the warehouse in Vienna?")
-    assert problems == []
+def test_a_passage_is_found_with_session_turn_date_and_excerpt_also_in_code_and_other_scripts(
+    folders: list[Path], tmp_path: Path
+) -> None:
+    broken = tmp_path / "20261104-090000-dddd"
+    broken.mkdir()
+    (broken / TRANSCRIPT).write_bytes(b"\x00\x01 nonsense\n{}\n")
+    hits, problems = search_sessions([broken, *folders], "what happened to the warehouse in Vienna?")
+    assert all("dddd" in problem for problem in problems), "a transcript that cannot be read is named"
     (hit,) = [hit for hit in hits if hit.session.endswith("aaaa")]
     assert (hit.turn, hit.at, hit.who) == (2, 1_793_000_200.0, "agent")
     assert "warehouse in Vienna was closed" in hit.excerpt
     assert not [hit for hit in hits if "aside" in hit.session]
-
-
-def test_code_and_results_are_searched_and_other_scripts(folders: list[Path]) -> None:
     assert search_sessions(folders, "groupby revenue")[0][0].who == "python"
     assert search_sessions(folders, "Graz")[0][0].turn == 2
     assert search_sessions(folders, "企鹅体重")[0][0].session.endswith("bbbb")
@@ -90,24 +92,12 @@ def test_a_damaged_cache_is_no_obstacle(folders: list[Path], tmp_path: Path, con
     assert search_sessions(folders, "warehouse Vienna", cache=cache)[0]
 
 
-def test_a_transcript_that_cannot_be_read_is_named(folders: list[Path], tmp_path: Path) -> None:
-    broken = tmp_path / "20261104-090000-dddd"
-    broken.mkdir()
-    (broken / TRANSCRIPT).write_bytes(b"\x00\x01 nonsense\n{}\n")
-    hits, problems = search_sessions([broken, *folders], "warehouse Vienna")
-    assert hits
-    assert all("dddd" in problem for problem in problems)
-
-
-def test_an_excerpt_shows_the_words_that_were_asked_for() -> None:
+def test_an_excerpt_shows_the_words_that_were_asked_for_and_no_table_art() -> None:
     long = "nothing here. " * 100 + "The warehouse in Vienna was closed." + " nothing there." * 100
     shown = excerpt(long, content_words("warehouse Vienna"))
     assert "warehouse in Vienna" in shown
     assert len(shown) < 200
     assert "\n" not in excerpt("a\nb\nc", ["a"])
-
-
-def test_an_excerpt_has_no_table_art() -> None:
     table = "┏━━━━━━┳━━━━━┓\n┃ city ┃ sum ┃\n┡━━━━━━╇━━━━━┩\n│ Köln │ 4.5 │\n└──────┴─────┘\n+---+---+\n====\na-b --c"
     assert excerpt(table, ["köln"], 400) == "city sum Köln 4.5 a-b --c"
 

@@ -283,15 +283,12 @@ class MemoryPart(Part):
         parents = above.memory if isinstance(above.memory, MemoryAccess) else None
         if grant.memory:
             if stores := self._of_type(grant):
+                ground, heard = session.folded(ProvenanceIndex), parents.heard if parents else ProvenanceIndex()
+                check = parents.check if parents is not None else None
                 memory = MemoryAccess(
-                    self.memories,
-                    by="agent",
-                    record=session.record,
-                    ground=session.folded(ProvenanceIndex),
-                    heard=parents.heard if parents is not None else ProvenanceIndex(),
-                    stores=stores,
-                    check=parents.check if parents is not None else None,
-                )
+                    self.memories, by="agent", record=session.record, ground=ground, heard=heard, stores=stores,
+                    check=check,
+                )  # fmt: skip
         elif not grant.looks and parents is not None:
             memory = parents.below(session.record, session.journal.session, session.folded(ProvenanceIndex))
         return {"memory": memory, "sessions": above.sessions}

@@ -72,15 +72,21 @@ def events(agent: Agent, kind: type[Event]) -> list[Any]:
 # ---------------------------------------------------------------------- one session, one head
 
 
-def test_instructions_and_both_indexes_stand_in_the_head(make: Make, server: PracticeServer, tmp_path: Path) -> None:
-    agent = make()
+def test_instructions_a_teams_guidelines_and_both_indexes_stand_in_the_head(
+    make: Make, server: PracticeServer, tmp_path: Path
+) -> None:
+    agent = make(memory_guidelines="policy.md", trust_all=True)
     agent.run_sync("hello")
+    assert "memory-guidelines" not in words(server)
+    assert any("memory_guidelines: policy.md cannot be read" in line for line in agent.notices)
+    (tmp_path / "project" / "policy.md").write_text("Never save names of patients.\n")
     remember(agent, "plots")
     remember(agent, "style", scope="user")
     (tmp_path / "project" / "AGENTS.md").write_text("Be short.")
     agent.new()
     agent.run_sync("hello")
     told = words(server)
+    assert "<memory-guidelines>\nNever save names of patients.\n</memory-guidelines>" in told
     places = [told.index(part) for part in ("You are ipyagent", "Be short.", "(style.md)", "(plots.md)")]
     assert places == sorted(places)
     assert len(system(server)) == 3
@@ -191,17 +197,6 @@ def test_what_the_model_saved_is_not_recalled_into_the_session_that_saved_it(
     assert [one.path for event in events(agent, MemorySurfaced) for one in event.memories] == [
         "/memories/project/egrets.md"
     ]
-
-
-def test_guidelines_of_a_team_stand_in_the_head(make: Make, server: PracticeServer, tmp_path: Path) -> None:
-    agent = make(memory_guidelines="policy.md", trust_all=True)
-    agent.run_sync("hello")
-    assert "memory-guidelines" not in words(server)
-    assert any("memory_guidelines: policy.md cannot be read" in line for line in agent.notices)
-    (tmp_path / "project" / "policy.md").write_text("Never save names of patients.\n")
-    agent.new()
-    agent.run_sync("hello")
-    assert "<memory-guidelines>\nNever save names of patients.\n</memory-guidelines>" in words(server)
 
 
 # ---------------------------------------------------------------------- a compaction

@@ -265,17 +265,15 @@ def test_a_selector_that_fails_leaves_it_to_the_ranking_and_says_so_once(
         assert "claude-haiku-5-5" in failed[0].why
 
 
-def test_each_switch_turns_it_off(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
-    save("plots.md", "Plots use the colour-blind palette")
+def test_each_switch_turns_it_off_and_nothing_of_an_untrusted_project_is_recalled(
+    make: Make, brain: Brain, save: Callable[..., Path]
+) -> None:
+    save("plots.md", "Plots use the evil palette")
     for off in ({"memory": False}, {"recall": False}, {"recall_files": 0}):
         agent = make(recall_when="before", **off)
         agent.run_sync("plot the orders")
         assert shown(agent) == []
         assert brain.questions == []
-
-
-def test_nothing_of_an_untrusted_project_is_recalled(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
-    save("plots.md", "Plots use the evil palette")
     save("mine.md", "Plots have a grid", scope="user")
     agent = make(trusted=False, recall_selector=False)
     agent.run_sync("plot the orders")
@@ -316,28 +314,23 @@ def test_a_resumed_session_knows_what_was_shown_and_a_compaction_forgets_it(
     assert shown(again) == [["plots.md"], ["plots.md"]]
 
 
-def test_what_still_holds_is_told_with_the_memory(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+def test_what_still_holds_is_told_with_the_memory_and_a_damaged_one_or_index_costs_no_turn(
+    make: Make, brain: Brain, save: Callable[..., Path]
+) -> None:
     save("plots.md", "Plots of orders", "Plot `df.region` of `orders.csv`; `df['price']` is in euros.")
-    agent = make(recall_selector=False)
-    agent.shell.user_ns["df"] = pd.DataFrame({"price": [1.0]})
-    (agent.folder / "orders.csv").write_text("price\n1\n")
-    agent.run_sync("plot the orders")
-    words = brain.words(0)
-    assert "`df.region` no longer exists" in words
-    assert "`df` has the column `price`" in words
-    assert "`orders.csv` exists, changed just now since this was written" in words
-
-
-def test_a_damaged_memory_or_index_costs_no_turn(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
-    save("plots.md", "Plots use the colour-blind palette")
-    broken = save("broken.md", "x")
-    broken.write_bytes(b"---\nname: [\n\xff\xfe plots palette \x00\n")
+    save("broken.md", "x").write_bytes(b"---\nname: [\n\xff\xfe plots palette \x00\n")
     agent = make(recall_selector=False)
     cache = agent.project.folder / "cache"
     cache.mkdir()
     (cache / "recall-project.sqlite").write_bytes(b"rubbish" * 1_000)
-    assert agent.run_sync("plot the orders with the palette").status == "finished"
+    agent.shell.user_ns["df"] = pd.DataFrame({"price": [1.0]})
+    (agent.folder / "orders.csv").write_text("price\n1\n")
+    assert agent.run_sync("plot the orders").status == "finished"
     assert "plots.md" in shown(agent)[0]
+    words = brain.words(0)
+    assert "`df.region` no longer exists" in words
+    assert "`df` has the column `price`" in words
+    assert "`orders.csv` exists, changed just now since this was written" in words
 
 
 def test_a_dry_run_tells_what_would_be_picked_and_why(make: Make, brain: Brain, save: Callable[..., Path]) -> None:

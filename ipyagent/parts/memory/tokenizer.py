@@ -71,104 +71,26 @@ _EMPTY_PAIRS = """
 은 는 이 가 을 를 의 에 와 과 도 로 다 요 입니 니다 합니 무엇 어떻 어떤
 """
 _FORMS = """
-be: was were been being am is are
-buy: bought
-bring: brought
-think: thought
-teach: taught
-catch: caught
-seek: sought
-fight: fought
-go: went gone goes
-do: did done does
-have: had has
-make: made
-say: said
-take: took taken
-give: gave given
-get: got gotten
-come: came
-become: became
-see: saw seen
-know: knew known
-grow: grew grown
-throw: threw thrown
-draw: drew drawn
-fly: flew flown
-run: ran
-begin: began begun
-swim: swam swum
-sing: sang sung
-drink: drank drunk
-write: wrote written
-drive: drove driven
-ride: rode ridden
-rise: rose risen
-speak: spoke spoken
-break: broke broken
-choose: chose chosen
-steal: stole stolen
-wear: wore worn
-tear: tore torn
-eat: ate eaten
-fall: fell fallen
-forget: forgot forgotten
-hide: hid hidden
-bite: bit bitten
-find: found
-hold: held
-tell: told
-sell: sold
-leave: left
-lose: lost
-meet: met
-feel: felt
-keep: kept
-sleep: slept
-sweep: swept
-mean: meant
-send: sent
-spend: spent
-build: built
-lend: lent
-hear: heard
-pay: paid
-read: reading reads
-lead: led
-feed: fed
-sit: sat
-stand: stood
-understand: understood
-win: won
-shoot: shot
-hang: hung
-stick: stuck
-dig: dug
-child: children kid kids
-person: people persons
-man: men
-woman: women
-foot: feet
-tooth: teeth
-mouse: mice
-wife: wives
-mother: mom mum mommy mama
-father: dad daddy papa
-photo: photograph photographs pic pics picture pictures
-favourite: favorite favorites favourites
-colour: color colors colours
-centre: center centers centres
-analyse: analyze analyzes analyzed analyzing analyses analysis
-organise: organize organizes organized organizing
-dataframe: dataframes df
-database: db databases
-config: configuration configurations configure configured
-repo: repository repositories
-directory: directories dir folder folders
-function: func functions
+be: was were been being am is are; buy: bought; bring: brought; think: thought; teach: taught; catch: caught;
+seek: sought; fight: fought; go: went gone goes; do: did done does; have: had has; make: made; say: said;
+take: took taken; give: gave given; get: got gotten; come: came; become: became; see: saw seen; know: knew known;
+grow: grew grown; throw: threw thrown; draw: drew drawn; fly: flew flown; run: ran; begin: began begun;
+swim: swam swum; sing: sang sung; drink: drank drunk; write: wrote written; drive: drove driven; ride: rode ridden;
+rise: rose risen; speak: spoke spoken; break: broke broken; choose: chose chosen; steal: stole stolen; wear: wore worn;
+tear: tore torn; eat: ate eaten; fall: fell fallen; forget: forgot forgotten; hide: hid hidden; bite: bit bitten;
+find: found; hold: held; tell: told; sell: sold; leave: left; lose: lost; meet: met; feel: felt; keep: kept;
+sleep: slept; sweep: swept; mean: meant; send: sent; spend: spent; build: built; lend: lent; hear: heard; pay: paid;
+read: reading reads; lead: led; feed: fed; sit: sat; stand: stood; understand: understood; win: won; shoot: shot;
+hang: hung; stick: stuck; dig: dug; child: children kid kids; person: people persons; man: men; woman: women;
+foot: feet; tooth: teeth; mouse: mice; wife: wives; mother: mom mum mommy mama; father: dad daddy papa;
+photo: photograph photographs pic pics picture pictures; favourite: favorite favorites favourites;
+colour: color colors colours; centre: center centers centres;
+analyse: analyze analyzes analyzed analyzing analyses analysis; organise: organize organizes organized organizing;
+dataframe: dataframes df; database: db databases; config: configuration configurations configure configured;
+repo: repository repositories; directory: directories dir folder folders; function: func functions
 """
 """Irregular forms, spellings and short forms that no stemmer knows: what one is, and what stands for it."""
-_KNOWN = {form: line.partition(":")[0] for line in _FORMS.split("\n") for form in line.partition(":")[2].split()}
+_KNOWN = {form: line.partition(":")[0].strip() for line in _FORMS.split(";") for form in line.partition(":")[2].split()}
 _SCRIPTS = (
     ("a", "z", "english"), ("\u0370", "\u03ff", "greek"), ("\u0430", "\u045f", "russian"),
     ("\u0561", "\u0587", "armenian"), ("\u0620", "\u06ff", "arabic"), ("\u0900", "\u097f", "hindi"),

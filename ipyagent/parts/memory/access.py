@@ -44,7 +44,7 @@ from ipyagent.parts.memory.provenance import (
     worst,
 )
 from ipyagent.parts.memory.quotation import MOST_KEPT, Evidence, Quote, Typed, unconfirmed
-from ipyagent.parts.memory.safe_paths import INDEX, ROOT, SCOPES, SUFFIX, Address, address, checked_name, loose_path
+from ipyagent.parts.memory.safe_paths import INDEX, ROOT, SCOPES, SUFFIX, Address, address, checked_name, split_path
 from ipyagent.parts.memory.store import MemoryStore, WriteResult, check_size
 from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.parts.memory.tokenizer import bare
@@ -218,7 +218,7 @@ class MemoryAccess:
         """The place that a path means, also without scope or ".md": what is there, a folder before a file unless one is
         to be written (`new`); else the user's folder for a memory of type "user" and the project's for all others.
         Raises MemoryRefused."""
-        scope, name = loose_path(raw)
+        scope, name = split_path(raw, loose=True)
         if not name:
             return Address(scope, name)
         file = name if name.endswith(SUFFIX) else "" if name.endswith("/") else name + SUFFIX
@@ -238,7 +238,7 @@ class MemoryAccess:
     def renamed(self, place: Address, raw: str) -> Address:
         """The place that a path means as the new one of `place`: in the same scope and of the same kind, unless it
         says otherwise. Raises MemoryRefused."""
-        scope, name = loose_path(raw)
+        scope, name = split_path(raw, loose=True)
         scope = scope or (place.scope if name else "")
         if name and not name.endswith((SUFFIX, "/")):
             name += "/" if place.is_folder or self.listed(scope, f"{name}/") else SUFFIX

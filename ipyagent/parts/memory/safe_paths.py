@@ -60,47 +60,27 @@ def checked_name(raw: str) -> str:
     return name
 
 
-def split_path(raw: str) -> tuple[str, str]:
+def split_path(raw: str, *, loose: bool = False) -> tuple[str, str]:
     """Scope and name of a path as the model writes it: "/memories/project/feedback_plots.md" gives
-    ("project", "feedback_plots.md"). Of a folder the name is "" or ends in "/"; of "/memories" both are "".
-    Raises MemoryRefused ("name") for every other path."""
+    ("project", "feedback_plots.md"). Of a folder the name is "" or ends in "/"; of "/memories" both are "". `loose`: it
+    may lack its beginning, its ending and, without folders, its scope, which is "" then: "plots", "project/plots",
+    "/memories/plots". Raises MemoryRefused ("name") for every other path."""
     if not isinstance(raw, str) or "\0" in raw:
         raise _refused(raw, "is no path", f'paths begin with "{ROOT}/"')
     if raw.rstrip("/") == ROOT:
         return "", ""
-    if not raw.startswith(f"{ROOT}/"):
-        raise _refused(raw, "lies outside", f'paths begin with "{ROOT}/project/" or "{ROOT}/user/"')
-    scope, _, rest = raw.removeprefix(f"{ROOT}/").partition("/")
-    if scope not in SCOPES:
-        raise _refused(raw, "is in no folder of memories", f'they are "{ROOT}/project/" and "{ROOT}/user/"')
-    if not rest:
-        return scope, ""
-    if rest.endswith("/") or not rest.endswith(SUFFIX):
-        folder = rest.rstrip("/")
-        if folder:
-            checked_name(f"{folder}/x{SUFFIX}")
-        if rest.endswith("/"):
-            return scope, unicodedata.normalize("NFC", folder) + "/" if folder else ""
-    return scope, checked_name(rest)
-
-
-def loose_path(raw: str) -> tuple[str, str]:
-    """Scope and name of a path that may lack either: "plots", "feedback_plots.md", "project/plots", "/memories/plots".
-    The scope is "" where the path does not tell it, which a path with folders must. Raises MemoryRefused ("name")
-    for every other path."""
-    if not isinstance(raw, str) or "\0" in raw:
-        raise _refused(raw, "is no path", f'paths begin with "{ROOT}/"')
-    inside = raw.removeprefix(ROOT) if raw == ROOT or raw.startswith(f"{ROOT}/") else f"/{raw}"
-    scope, _, rest = inside.removeprefix("/").partition("/")
-    if scope in SCOPES:
-        name = rest
-    elif not rest and scope:
+    rooted = raw.startswith(f"{ROOT}/")
+    scope, _, name = raw.removeprefix(f"{ROOT}/").partition("/")
+    if loose and scope and not name and scope not in SCOPES:
         scope, name = "", scope
-    else:
-        return split_path(raw)
+    elif not rooted and not (loose and scope in SCOPES):
+        raise _refused(raw, "lies outside", f'paths begin with "{ROOT}/project/" or "{ROOT}/user/"')
+    elif scope not in SCOPES:
+        raise _refused(raw, "is in no folder of memories", f'they are "{ROOT}/project/" and "{ROOT}/user/"')
     bare = name.rstrip("/")
     if bare:  # the rules for names, whatever the ending
-        checked_name(f"{bare}/x{SUFFIX}" if bare != name else bare if _ENDING.search(bare) else f"{bare}{SUFFIX}")
+        file = bare if not loose or _ENDING.search(bare) else f"{bare}{SUFFIX}"
+        checked_name(file if bare == name else f"{bare}/x{SUFFIX}")
     return scope, unicodedata.normalize("NFC", f"{bare}/" if bare and bare != name else bare)
 
 

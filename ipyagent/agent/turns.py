@@ -113,7 +113,7 @@ class TurnRunner:
         found = [beside for part in self.setup.parts if (beside := await part.beside(session)) is not None]
         engine = Engine(session, workspace, behind=True, beside=found[0] if found else None)
         try:
-            await engine.turn_end()
+            await engine.ask_all("turn_end")
         finally:
             if engine.spent:
                 self.setup.note_spent(engine.spent)

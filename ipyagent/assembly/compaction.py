@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
@@ -42,7 +42,7 @@ from ipyagent.journal.events import (
     TurnsRemoved,
 )
 from ipyagent.journal.protocols import ForkOrder
-from ipyagent.loop.context_engine import Engine
+from ipyagent.loop.context_engine import Asked, Engine
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 
@@ -95,16 +95,13 @@ def parse_compact(line: str) -> CompactOptions:
             near = f"; did you mean {close[0]}?" if close else ""
             raise UsageError(f"%compact has no option {name}{near}  usage: {USAGE}")
     wanted = msgspec.convert({**found, "instructions": " ".join(wishes)}, CompactOptions)
-    alone = [name for name, on in _alone(wanted) if on]
+    alone = [name for name, on in (("--undo", wanted.undo), ("--snip", wanted.snip != (0, 0)), ("--step", wanted.step))
+             if on]  # fmt: skip
     if alone and (len(alone) > 1 or wishes or wanted.start or wanted.upto):
         raise UsageError(f"{alone[0]} cannot be combined with anything but --dry-run  usage: {USAGE}")
     if wanted.start and wanted.upto and wanted.start > wanted.upto:
         raise UsageError(f"--from {wanted.start} is after --up-to {wanted.upto}: give the earlier turn to --from")
     return wanted
-
-
-def _alone(wanted: CompactOptions) -> tuple[tuple[str, bool], ...]:
-    return ("--undo", wanted.undo), ("--snip", wanted.snip != (0, 0)), ("--step", wanted.step)
 
 
 def _number(name: str, value: str) -> int:
@@ -151,7 +148,11 @@ class CompactCommand:
             return step_text(self.step(dry=wanted.dry_run))
         with self._occupied() as main:
             session = self._session()
-            _check_turns(wanted, len(session.history.turns))
+            turns = len(session.history.turns)
+            for name, number in (("--from", wanted.start), ("--up-to", wanted.upto), ("--snip", wanted.snip[1])):
+                if number > turns:
+                    many = f"{turns} turn{'' if turns == 1 else 's'}"
+                    raise UsageError(f"{name} {number}: the conversation has {many}; %context --turns lists them")
             if wanted.undo:
                 work = self._undo
             elif wanted.snip != (0, 0):
@@ -230,14 +231,17 @@ class CompactCommand:
         return f"{limits}: raise IPyAgent.max_cost_per_day to continue today"
 
     async def _snip(self, session: Session, wanted: CompactOptions, main: MainThreadExecutor) -> str:
-        _check_in(session, *wanted.snip)
-        gone = _range(session, *wanted.snip)
-        if gone.first < _events(session, *wanted.snip)[0]:
-            start, end = wanted.snip
-            one = f"turn {start} is" if start == end else f"turns {start} to {end} are"
+        start, end = wanted.snip
+        one = f"turn {start}" if start == end else f"turns {start} to {end}"
+        if all(turn.out for turn in session.history.turns[start - 1 : end]):
+            were = "was" if start == end else "were"
+            raise CompactionFailed(f"{one} {were} removed before; %context --turns lists the turns")
+        first, last = _events(session, start, end)
+        gone = _range(session, first, last)
+        if gone.first < first:
             raise CompactionFailed(
-                f"{one} part of a summary with earlier turns: restore them with %compact --undo, or remove all of them "
-                f"({gone.words})"
+                f"{one} {'is' if start == end else 'are'} part of a summary with earlier turns: restore them with "
+                f"%compact --undo, or remove all of them ({gone.words})"
             )
         words = gone.words
         were = "was" if words.startswith("turn ") else "were"
@@ -283,7 +287,24 @@ class CompactCommand:
         """What a compaction would do, in words and numbers."""
         first, last = _events(session, wanted.start, wanted.upto)
         engine = await self._engine(session, main)
-        return await forecast(engine, instructions=wanted.instructions, first=first, last=last)
+        made = await foreseen(engine, instructions=wanted.instructions, first=first, last=last)
+        if isinstance(made, Compacted):
+            kept = ["what follows the notes"] if made.method == "notes" else []
+            stay = ", ".join(["system prompt, tools and your newest request", *kept, *made.restored])
+            turns = _turns(session, made.first, made.last)
+            return (
+                f"would compact {turns} ({made.method}): {made.tokens_before:,} → about {made.tokens_after:,} tokens, "
+                f"no model call\nstill there: {stay}; nothing was done"
+            )
+        view, gone = session.view, _range(session, first, last)
+        before = view.count().tokens
+        goes = min(view.scaled(gone.tokens), max(0, before - view.head_counted))  # some of it may be left out already
+        who = "have the provider summarise" if made.by_server else "summarise"
+        return (
+            f"would {who} {_turns(session, gone.first, gone.last)}, about {goes:,} of {before:,} tokens, in one model "
+            f"call{call_price(session, usage_of(session, made))}\n{max(0, before - goes):,} tokens stay as they are, "
+            "your newest request stays word for word; nothing was done"
+        )
 
     async def _engine(self, session: Session, main: MainThreadExecutor) -> Engine:
         """The layers, the session being connected as for a turn."""
@@ -291,20 +312,6 @@ class CompactCommand:
         model = self._connections.get(model_of(settings), endpoint_of(settings))
         await self._setup.connect(session, model, self._tools(), Options())
         return Engine(session, self._setup.workspace(session, main))
-
-
-def _check_turns(wanted: CompactOptions, turns: int) -> None:
-    for name, number in (("--from", wanted.start), ("--up-to", wanted.upto), ("--snip", wanted.snip[1])):
-        if number > turns:
-            plural = "" if turns == 1 else "s"
-            raise UsageError(f"{name} {number}: the conversation has {turns} turn{plural}; %context --turns lists them")
-
-
-def _check_in(session: Session, start: int, upto: int) -> None:
-    """Raise CompactionFailed when none of the turns is in the conversation any more."""
-    if all(turn.out for turn in session.history.turns[start - 1 : upto]):
-        words = f"turn {start} was" if start == upto else f"turns {start} to {upto} were"
-        raise CompactionFailed(f"{words} removed before; %context --turns lists the turns")
 
 
 class _Watcher(NullSurface):
@@ -337,23 +344,18 @@ def _told(session: Session, seen: _Watcher, made: Compacted) -> str:
     if spent and session.info.model == "practice":
         would = sum(cost_of(LESSON_MODEL, event.usage) or 0.0 for event in spent)
         price = f"it cost nothing (on {LESSON_MODEL} it would be ${would:.4f})"
+    info, sizes = session.info, (made.tokens_before, made.tokens_after)
+    read, less = (size * rates_of(info.model, prompt=size, server=info.server).read for size in sizes)
+    reads = f" (${read:.4f} → ${less:.4f} a request from cache)" if read else ""
     lines = [
         f"compacted {turns} ({made.method}): {made.tokens_before:,} → {made.tokens_after:,} tokens"
-        f"{_reads(session, made)}; {price}{paid_back_words(made.paid_back)}"
+        f"{reads}; {price}{paid_back_words(made.paid_back)}"
     ]
     request = " and your newest request" if session.history.request is not None else ""
     stayed = [f"system prompt, tools{request}", *made.restored]
     lines.append(f"still there: {', '.join(stayed)}; undo with %compact --undo")
     notes = [event.words for event in seen.events if isinstance(event, LayerDecision) and "whole turns" in event.words]
     return "\n".join([lines[0] + "".join(f"; {note}" for note in notes), lines[1]])
-
-
-def _reads(session: Session, made: Compacted) -> str:
-    """What a request cost to read from cache before and costs now."""
-    sizes = (made.tokens_before, made.tokens_after)
-    info = session.info
-    before, after = (size * rates_of(info.model, prompt=size, server=info.server).read for size in sizes)
-    return f" (${before:.4f} → ${after:.4f} a request from cache)" if before else ""
 
 
 def _decision(session: Session, event: int) -> str:
@@ -389,24 +391,17 @@ def _events(session: Session, start: int, upto: int) -> tuple[int, int]:
     return first, last
 
 
-def _range(session: Session, start: int, upto: int) -> Range:
-    first, last = _events(session, start, upto)
+def _range(session: Session, first: int, last: int) -> Range:
     return whole_turns(session.view, [turn.first for turn in session.history.turns], first, last)
-
-
-# ------------------------------------------------------------------ forecast
-# What `%compact` would do now: its layers are asked in the same order, with the same range and wishes.
 
 
 NO_LAYER = "no layer is on (the settings IPyAgent.layer_…)"
 
 
-async def foreseen(
-    engine: Engine, *, instructions: str = "", first: int = 0, last: int = 0
-) -> ForkOrder | Compacted:
-    """What a compaction of events `first` to `last` (0: open) would ask the model for; its boundary where that needs
-    no call. Raises CompactionFailed when none would come about."""
-    now = engine.situation("mark", "manual", instructions, first, last)
+async def foreseen(engine: Engine, **asked: Unpack[Asked]) -> ForkOrder | Compacted:
+    """What a compaction would ask the model for, its layers being asked in the same order; its boundary where that
+    needs no call. Raises CompactionFailed when none would come about."""
+    now = engine.situation("mark", "manual", **asked)
     why: list[str] = []
     for layer in engine.enabled("mark"):
         try:
@@ -421,32 +416,3 @@ async def foreseen(
         why += [event.words for event in found if isinstance(event, LayerDecision)]
     said = "; ".join(dict.fromkeys(each.removeprefix(TOO_LITTLE) for each in why)) or NO_LAYER
     raise CompactionFailed(f"nothing would be compacted: {said}; %context shows what fills the window")
-
-
-async def forecast(engine: Engine, *, instructions: str = "", first: int = 0, last: int = 0) -> str:
-    """The same in two lines, with the turns that would go."""
-    made = await foreseen(engine, instructions=instructions, first=first, last=last)
-    if isinstance(made, ForkOrder):
-        return _called(engine.session, made, first, last)
-    kept = ["what follows the notes"] if made.method == "notes" else []
-    turns = _turns(engine.session, made.first, made.last)
-    stay = ", ".join(["system prompt, tools and your newest request", *kept, *made.restored])
-    return (
-        f"would compact {turns} ({made.method}): {made.tokens_before:,} → about {made.tokens_after:,} tokens, "
-        f"no model call\nstill there: {stay}; nothing was done"
-    )
-
-
-def _called(session: Session, order: ForkOrder, first: int, last: int) -> str:
-    """The model, or the provider by itself, would be asked for a summary."""
-    view = session.view
-    gone = whole_turns(view, [turn.first for turn in session.history.turns], first, last)
-    before = view.count().tokens
-    goes = min(view.scaled(gone.tokens), max(0, before - view.head_counted))  # some of it may be left out already
-    who = "have the provider summarise" if order.by_server else "summarise"
-    usage = usage_of(session, order)
-    return (
-        f"would {who} {_turns(session, gone.first, gone.last)}, about {goes:,} of {before:,} tokens, in one model call"
-        f"{call_price(session, usage)}\n"
-        f"{max(0, before - goes):,} tokens stay as they are, your newest request stays word for word; nothing was done"
-    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -27,7 +27,7 @@ from ipyagent.journal.events import (
     TurnCollapsed,
     Usage,
 )
-from ipyagent.journal.protocols import Forked, ForkOrder, Layer, LayerContext, Moment, Rates, WindowState
+from ipyagent.journal.protocols import Forked, ForkOrder, Layer, LayerContext, Moment, Rates
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.journal.view import ContextView
 from ipyagent.loop.context_engine import Engine, bound_to, known_layers
@@ -94,22 +94,22 @@ class LayerPrice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LayerPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """A layer as it stands now: `acts` when it would change the prompt, `calls` when it would ask the model for
-    that (what comes of it is not known before); `words` are its own. `made` are its decisions, not recorded."""
+    """A layer that would change the prompt now: `made` are its decisions, not recorded; or what it would ask the model
+    for (what comes of that is not known before). `now` is what it looked at."""
 
-    layer: str
-    acts: bool = False
-    calls: bool = False
-    words: str = ""
-    made: tuple[Event, ...] = ()
-    order: ForkOrder | None = None
-    """What it would ask the model for."""
+    layer: Layer
+    now: LayerContext
+    made: Sequence[Event] | ForkOrder
+
+    @property
+    def title(self) -> str:
+        """What its step is called, and whether it calls the model."""
+        return _title(self.layer.name, isinstance(self.made, ForkOrder))
 
 
 class LayerStep(msgspec.Struct, frozen=True, kw_only=True):
     """What one layer did (`done`) or would do: tokens of the prompt by source before and after it (`after` None:
-    only the model's answer would tell), its price, and in words what went. `event` is
-    its decision (0: not made)."""
+    only the model's answer would tell), its price, and in words what went; `calls`: it asks the model."""
 
     layer: str
     done: bool
@@ -118,42 +118,31 @@ class LayerStep(msgspec.Struct, frozen=True, kw_only=True):
     price: LayerPrice | None
     words: str = ""
     calls: bool = False
-    event: int = 0
     ahead: str = ""
     """What a call that was not made would cost, as the end of a sentence."""
 
 
 class LayerStepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to one `%compact --step`: the step (None: no layer would act), and the layers as they stand now,
-    up to the first that would act."""
+    """The answer to one `%compact --step`: the step (None: no layer would act), and of the layers as they stand now
+    what those that are passed over are called and why, and the one that would be next."""
 
     step: LayerStep | None
-    rungs: tuple[LayerPreview, ...]
-
-    @property
-    def following(self) -> LayerPreview | None:
-        """The layer that would be next."""
-        return self.rungs[-1] if self.rungs and self.rungs[-1].acts else None
-
-
-class _Look(NamedTuple):
-    layer: Layer
-    now: LayerContext
+    passed: Sequence[tuple[str, str]] = ()
+    following: LayerPreview | None = None
 
 
 async def stepped(engine: Engine, *, dry: bool, refused: str = "") -> LayerStepResult:
     """Take the next step, or (`dry`) only look at it. `refused`: why no call may be paid for. Raises CompactionFailed
     when the layer fails or may not ask the model."""
     session = engine.session
-    rungs = await ladder(engine)
-    following = rungs[-1] if rungs and rungs[-1].acts else None
+    passed, following = await _ladder(engine)
     if following is None or dry:
-        ahead = look_ahead(engine, following) if following is not None else None
-        return LayerStepResult(step=ahead, rungs=tuple(rungs))
-    if following.calls and refused:
+        step = await _step(engine, following, dry=True) if following is not None else None
+        return LayerStepResult(step=step, passed=passed, following=following)
+    if isinstance(following.made, ForkOrder) and refused:
         raise CompactionFailed(refused)
     before = session.journal.last
-    made = await take_step(engine, following)
+    made = await _step(engine, following, dry=False)
     if made is None:
         said = (event for event in session.journal.read() if event.id > before)
         why = [event.why for event in said if isinstance(event, LayerFailed)]
@@ -161,7 +150,8 @@ async def stepped(engine: Engine, *, dry: bool, refused: str = "") -> LayerStepR
             f"nothing was changed: {'; '.join(why) or 'the layer found nothing to do'}{paid_words(session)}; "
             "try another step"
         )
-    return LayerStepResult(step=made, rungs=tuple(await ladder(engine)))
+    passed, following = await _ladder(engine)
+    return LayerStepResult(step=made, passed=passed, following=following)
 
 
 def paid_words(session: Session) -> str:
@@ -169,44 +159,39 @@ def paid_words(session: Session) -> str:
     return f"; it cost ${session.turn_cost:.4f}" if session.turn_cost else ""
 
 
-async def ladder(engine: Engine) -> list[LayerPreview]:
-    """The layers that can be stepped, cheapest first, up to the first that would act."""
-    rungs: list[LayerPreview] = []
-    for asked in _looks(engine):
-        name = asked.layer.name
-        if not engine.session.setting(f"layer_{name}"):
-            rungs.append(LayerPreview(layer=name, words=f"switched off (IPyAgent.layer_{name})"))
-        elif asked.now.moment == "mark" and _is_all_replaced(asked.now.view):
-            rungs.append(LayerPreview(layer=name, words="the newest compaction is all there is"))
-        else:
-            rungs.append(await _rung(asked))
-        if rungs[-1].acts:
-            break
-    return rungs
-
-
-def _is_all_replaced(view: ContextView) -> bool:
-    """Whether every message came from the newest decision: a summary of a summary is no step."""
-    return view.undoable is not None and all(source == view.undoable for _, _, source in view.placed())
-
-
-def _looks(engine: Engine) -> list[_Look]:
-    found: list[_Look] = []
+async def _ladder(engine: Engine) -> tuple[list[tuple[str, str]], LayerPreview | None]:
+    """The layers that can be stepped, cheapest first: those that would change nothing with the reason, and the first
+    that would act. Each is asked as if the window were full now, without a trace."""
+    passed: list[tuple[str, str]] = []
     for layer in known_layers():
-        if layer.name == AT_THE_SERVER or not layer.moments & {"request", "mark"}:
+        name = layer.name
+        if name == AT_THE_SERVER or not layer.moments & {"request", "mark"}:
             continue
         moment: Moment = "mark" if "mark" in layer.moments else "request"
-        now = engine.situation(moment, "manual")
-        if moment == "request":
-            now = msgspec.structs.replace(now, state=_as_if_full(now.state), setting=_percent(now))
-        found.append(_Look(layer, now))
-    return found
+        now = engine.situation(moment, trigger="manual")
+        placed, newest = now.view.placed(), now.view.undoable
+        if not engine.session.setting(f"layer_{name}"):
+            words = f"switched off (IPyAgent.layer_{name})"
+        elif moment == "mark" and newest is not None and all(source == newest for _, _, source in placed):
+            words = "the newest compaction is all there is"  # a summary of a summary is no step
+        else:
+            now = now if moment == "mark" else _as_if_full(now)
+            made = await look(layer, now)
+            if isinstance(made, ForkOrder) or any(isinstance(event, DECISIONS) for event in made):
+                return passed, LayerPreview(layer=layer, now=now, made=made)
+            words = "; ".join(event.words for event in made if isinstance(event, LayerDecision) and event.words)
+            if name == "notes":
+                words = "they would make it no smaller" if now.noted else "none are written yet (IPyAgent.notes_start)"
+        if name not in SELDOM:
+            passed.append((NAMES.get(name, name), words or WHY_NOT.get(name, "nothing to do")))
+    return passed, None
 
 
-def _as_if_full(state: WindowState) -> WindowState:
-    """The state with its marks at the prompt's end, where they are not below it already."""
-    tokens = state.tokens
-    return msgspec.structs.replace(
+def _as_if_full(now: LayerContext) -> LayerContext:
+    """The same with its marks, and that of collapse, at the prompt's end, where they are not below it already."""
+    state, setting = now.state, now.setting
+    tokens, reached = state.tokens, 100 * state.tokens // max(1, state.effective)
+    full = msgspec.structs.replace(
         state,
         warning_mark=min(state.warning_mark, tokens),
         error_mark=min(state.error_mark, tokens),
@@ -215,29 +200,11 @@ def _as_if_full(state: WindowState) -> WindowState:
         above_error=True,
         above_auto=True,
     )
-
-
-def _percent(now: LayerContext) -> Any:
-    """The settings, with the mark of collapse where the prompt is."""
-    reached, setting = 100 * now.state.tokens // max(1, now.state.effective), now.setting
-    return lambda name: min(reached, setting(name)) if name == "collapse_percent" else setting(name)
-
-
-async def _rung(asked: _Look) -> LayerPreview:
-    """What the layer would do, without a trace."""
-    name = asked.layer.name
-    made = await look(asked.layer, asked.now)
-    if isinstance(made, ForkOrder):
-        return LayerPreview(layer=name, acts=True, calls=True, order=made)
-    acts = any(isinstance(event, DECISIONS) for event in made)
-    words = _words(made)
-    if name == "notes" and not acts:
-        words = "they would make it no smaller" if asked.now.noted else "none are written yet (IPyAgent.notes_start)"
-    return LayerPreview(layer=name, acts=acts, words=words, made=tuple(made))
-
-
-def _words(events: Sequence[Event]) -> str:
-    return "; ".join(event.words for event in events if isinstance(event, LayerDecision) and event.words)
+    return msgspec.structs.replace(
+        now,
+        state=full,
+        setting=lambda name: min(reached, setting(name)) if name == "collapse_percent" else setting(name),
+    )
 
 
 def _told(events: Sequence[Event]) -> str:
@@ -259,90 +226,60 @@ def _told(events: Sequence[Event]) -> str:
     return "; ".join(found)
 
 
-def look_ahead(engine: Engine, rung: LayerPreview) -> LayerStep:
-    """What the rung's layer would do, as a step that is not done."""
-    session, view = engine.session, engine.session.view
-    if rung.calls:
-        ahead = call_price(session, usage_of(session, rung.order)) if rung.order is not None else ""
-        return LayerStep(
-            layer=rung.layer, done=False, before=Shares().of(view), after=None, price=None, calls=True, ahead=ahead
-        )
-    after = ContextView.of(session.journal.read())
-    for number, decision in enumerate(rung.made, session.journal.last + 1):
-        after.apply(msgspec.structs.replace(decision, id=number))
-        for each in bound_to(engine.with_head(decision)[1], number):
-            after.apply(each)
-    before = Shares().of(view)
-    then = _then(before, Shares().estimated(view), after)
-    return LayerStep(
-        layer=rung.layer, done=False, before=before, after=then, price=_Before(session, before).price(after, then),
-        words=_told(rung.made),
-    )  # fmt: skip
-
-
-async def take_step(engine: Engine, rung: LayerPreview) -> LayerStep | None:
-    """Have the rung's layer act, and record what it decides; None when it failed, or nothing came of it."""
-    session = engine.session
-    sources, estimates, first = Shares().of(session.view), Shares().estimated(session.view), session.journal.last
-    before = _Before(session, sources)
-    asked = next(each for each in _looks(engine) if each.layer.name == rung.layer)
-    recorded = [engine.record(event) for event in await engine.ask(asked.layer, asked.now) or ()]
-    made = next((event for event in recorded if isinstance(event, DECISIONS)), None)
-    if made is None:
+async def _step(engine: Engine, rung: LayerPreview, *, dry: bool) -> LayerStep | None:
+    """Have the layer act, and record what it decides; or (`dry`) tell the same of what it would decide. None when it
+    failed, or nothing came of it."""
+    session, name = engine.session, rung.layer.name
+    view, first = session.view, session.journal.last
+    before, estimates, ahead = Shares().of(view), Shares().estimated(view), ""
+    if dry and isinstance(rung.made, ForkOrder):
+        ahead = call_price(session, usage_of(session, rung.made))
+        return LayerStep(layer=name, done=False, before=before, after=None, price=None, calls=True, ahead=ahead)
+    messages, system, behind = list(view.messages), view.system, view.behind().tokens
+    idle = max(0.0, time.time() - session.history.said_at)
+    held = view.held(len(messages), CACHE_SECONDS[session.setting("cache_ttl")] - idle)
+    forks: list[ForkEnded] = []
+    if dry:
+        made = rung.made if not isinstance(rung.made, ForkOrder) else ()
+        view = ContextView.of(session.journal.read())
+        for number, decision in enumerate(made, first + 1):
+            view.apply(msgspec.structs.replace(decision, id=number))
+            for each in bound_to(engine.with_head(decision)[1], number):
+                view.apply(each)
+    else:
+        made = [engine.record(event) for event in await engine.ask(rung.layer, rung.now) or ()]
+        ended = (event for event in session.journal.read() if event.id > first and isinstance(event, ForkEnded))
+        forks = [event for event in ended if event.purpose == PURPOSE]
+    if not any(isinstance(event, DECISIONS) for event in made):
         return None
-    after = _then(sources, estimates, session.view)
-    ended = (event for event in session.journal.read() if event.id > first and isinstance(event, ForkEnded))
-    forks = [event for event in ended if event.purpose == PURPOSE]
-    price = before.price(session.view, after, forks)
-    return LayerStep(
-        layer=rung.layer, done=True, before=sources, after=after, price=price, words=_told(recorded),
-        calls=bool(forks), event=made.id,
-    )  # fmt: skip
-
-
-def _then(before: dict[str, int], estimates: dict[str, int], after: ContextView) -> dict[str, int]:
-    """Tokens by source after a change, by the measure of those before it, which the server has counted as far as it
-    could: our estimates of both, and what they were off by before."""
+    # by the measure of what was before, which the server has counted as far as it could: our estimates of both, and
+    # what they were off by before
     off = sum(before.values()) / (sum(estimates.values()) or 1)
-    return {
+    after = {
         source: before[source] if tokens == estimates[source] else round(tokens * off)
-        for source, tokens in Shares().estimated(after).items()
+        for source, tokens in Shares().estimated(view).items()
     }
-
-
-class _Before:
-    """The prompt before a decision: its messages, its tokens by source, and how far the provider has it in its
-    cache."""
-
-    def __init__(self, session: Session, sources: dict[str, int]) -> None:
-        view = session.view
-        self._session = session
-        self._messages, self._system = list(view.messages), view.system
-        self._sources = sources
-        idle = max(0.0, time.time() - session.history.said_at)
-        held = view.held(len(self._messages), CACHE_SECONDS[session.setting("cache_ttl")] - idle)
-        self._held = held
-        self._behind = view.behind().tokens
-
-    def price(self, after: ContextView, sources: dict[str, int], forks: Sequence[ForkEnded] = ()) -> LayerPrice:
-        """What it costs that this became `after`, with tokens by source as in `sources`."""
-        session = self._session
-        start, messages = 0, after.messages
-        while start < min(len(messages), len(self._messages)) and messages[start] == self._messages[start]:
-            start += 1
-        # what the provider did not hold would have had to be written all the same
-        rest = self._behind[max(self._held, start)] if self._held > start else after.behind().tokens[start]
-        system = after.head_tokens - estimate_blocks(after.tools) if after.system != self._system else 0
-        written = round(max(0, after.behind().tokens[start] - rest + system) * after.calibration.factor)
-        rates = session.rates()
-        if not session.setting("prompt_cache"):
-            rates, written = msgspec.structs.replace(rates, read=rates.input, write=rates.input), 0
-        usage = sum((fork.usage for fork in forks), start=Usage())
-        practice = session.info.model == "practice"
-        costs = [cost_of(LESSON_MODEL, fork.usage) if practice else fork.cost for fork in forks]
-        call = None if None in costs else sum(cost or 0.0 for cost in costs)
-        saved = sum(self._sources.values()) - sum(sources.values())
-        return LayerPrice(written=written, saved=saved, rates=rates, usage=usage, call=call, rehearsed=practice)
+    same = next((at for at, (old, new) in enumerate(zip(messages, view.messages, strict=False)) if old != new),
+                min(len(messages), len(view.messages)))  # fmt: skip
+    # what the provider did not hold would have had to be written all the same
+    rest = behind[max(held, same)] if held > same else view.behind().tokens[same]
+    head = view.head_tokens - estimate_blocks(view.tools) if view.system != system else 0
+    written = round(max(0, view.behind().tokens[same] - rest + head) * view.calibration.factor)
+    rates, practice = session.rates(), session.info.model == "practice"
+    if not session.setting("prompt_cache"):
+        rates, written = msgspec.structs.replace(rates, read=rates.input, write=rates.input), 0
+    costs = [cost_of(LESSON_MODEL, fork.usage) if practice else fork.cost for fork in forks]
+    price = LayerPrice(
+        written=written,
+        saved=sum(before.values()) - sum(after.values()),
+        rates=rates,
+        usage=sum((fork.usage for fork in forks), start=Usage()),
+        call=None if None in costs else sum(cost or 0.0 for cost in costs),
+        rehearsed=practice,
+    )
+    return LayerStep(
+        layer=name, done=not dry, before=before, after=after, price=price, words=_told(made), calls=bool(forks)
+    )
 
 
 # ------------------------------------------------------------------ a call
@@ -422,43 +359,46 @@ NOTHING = "no layer has anything left to do"
 
 def step_text(stepped: LayerStepResult) -> str:
     """All of it as plain text."""
+    step, following = stepped.step, stepped.following
     parts: list[str] = []
-    if (step := stepped.step) is not None:
+    if step is not None:
         parts.append(headline(step))
         table = [f"  {'':<20}{'before':>10}{'after':>10}{'change':>10}"]
         table += [f"  {name:<20}{old:>10}{new:>10}{change:>10}" for name, old, new, change in rows(step)]
         parts += ["\n".join(table), price_words(step)]
-    parts.append("\n".join(next_lines(stepped)))
-    return "\n\n".join(part for part in parts if part)
+    over = [f"{name} ({why})" for name, why in stepped.passed]
+    lines = [f"passed over: {'; '.join(over)}"] if over else []
+    if step is not None and not step.done:
+        lines.append("nothing was done; run it with %compact --step")
+    elif following is None:
+        lines.append(f"next: {NOTHING}")
+    else:
+        lines.append(f"next: {following.title}; run it with %compact --step, preview it with --step --dry-run")
+    if step is not None and step.done:
+        lines.append("undo this step with %compact --undo")
+    return "\n\n".join([*parts, "\n".join(lines)])
 
 
-def name_of(layer: str) -> str:
-    """What a step of a layer is called."""
-    return NAMES.get(layer, layer)
+def _title(layer: str, calls: bool) -> str:
+    return f"{NAMES.get(layer, layer)} ({'one' if calls else 'no'} model call)"
 
 
 def headline(step: LayerStep) -> str:
     """Which layer, whether it called the model, and its own words."""
-    call = "one model call" if step.calls else "no model call"
     said = f": {step.words}" if step.words else ""
-    return f"{'Done' if step.done else 'Next'}: {name_of(step.layer)} ({call}){said}"
+    return f"{'Done' if step.done else 'Next'}: {_title(step.layer, step.calls)}{said}"
 
 
 def rows(step: LayerStep) -> list[tuple[str, str, str, str]]:
     """Source, tokens before, tokens after ("?" when only the model's answer tells), change; the sum last."""
-    found = [name for name in SOURCES if step.before.get(name) or (step.after or {}).get(name)]
-    if step.after is None:
-        return [(name, f"{step.before[name]:,}", "?", "") for name in found] + [("in all", _sum(step.before), "?", "")]
-    made = []
-    for name in found:
-        old, new = step.before.get(name, 0), step.after.get(name, 0)
-        made.append((name, f"{old:,}", f"{new:,}", f"{new - old:+,}" if new != old else ""))
-    total = sum(step.after.values()) - sum(step.before.values())
-    return [*made, ("in all", _sum(step.before), _sum(step.after), f"{total:+,}" if total else "")]
-
-
-def _sum(sources: dict[str, int]) -> str:
-    return f"{sum(sources.values()):,}"
+    then = step.after
+    found = [name for name in SOURCES if step.before.get(name) or (then or {}).get(name)]
+    sums = [(name, step.before.get(name, 0), (then or {}).get(name, 0)) for name in found]
+    sums.append(("in all", sum(step.before.values()), sum((then or {}).values())))
+    return [
+        (name, f"{old:,}", "?" if then is None else f"{new:,}", f"{new - old:+,}" if then and new != old else "")
+        for name, old, new in sums
+    ]
 
 
 def price_words(step: LayerStep) -> str:
@@ -468,60 +408,28 @@ def price_words(step: LayerStep) -> str:
         ahead = step.ahead.removeprefix(", ") or "the call reads the conversation and writes a summary"
         ahead = ahead.removeprefix("which costs ")
         return f"Price: {ahead}. How large the summary is, and what it saves, is known afterwards."
-    known = bool(price.rates.input)
-    return " ".join(["Price:", *_call(price), _written(price, known), _saved(price, known)])
-
-
-def _call(price: LayerPrice) -> list[str]:
-    if not price.usage.prompt:
-        return []
-    share = 100 * price.usage.cache_read / price.usage.prompt
-    paid = "a price that is not known" if price.call is None else f"${price.call:.4f}"
-    if price.rehearsed:
-        paid = f"nothing (on {LESSON_MODEL} it would be {paid})"
-    said = f"{price.usage.prompt:,} tokens ({share:.1f} % from the cache) and wrote {price.usage.output:,}"
-    return [f"The call read {said}: {paid}."]
-
-
-def _written(price: LayerPrice, known: bool) -> str:
-    if not price.written:
-        return "Nothing is written again that would not be written anyway."
-    more = f", ${price.written * (price.rates.write - price.rates.read):.4f} more than reading them" if known else ""
-    return f"The {price.written:,} tokens after the change are written to the cache again{more}."
-
-
-def _saved(price: LayerPrice, known: bool) -> str:
-    if price.saved <= 0:
-        return "It saves nothing."
-    fewer = f"Every later request has {price.saved:,} tokens fewer"
-    if not known or price.call is None:
-        return f"{fewer}."
-    after = math.ceil(price.once / price.saving) if price.saving else 0
-    pays = f"it pays for itself after {after:,} more request{'s' * (after != 1)}"
-    paid = pays if after else "there is nothing to pay back"
-    return f"{fewer}, ${price.saving:.4f} when they are read from the cache: {paid}."
-
-
-def next_lines(stepped: LayerStepResult) -> list[str]:
-    """The layers that are passed over with the reason, and which one would be next."""
-    over = [f"{name} ({why})" for name, why in passed(stepped.rungs)]
-    lines = [f"passed over: {'; '.join(over)}"] if over else []
-    following = stepped.following
-    if stepped.step is not None and not stepped.step.done:
-        lines.append("nothing was done; run it with %compact --step")
-    elif following is None:
-        lines.append(f"next: {NOTHING}")
+    known, said = bool(price.rates.input), ["Price:"]
+    if price.usage.prompt:
+        share = 100 * price.usage.cache_read / price.usage.prompt
+        paid = "a price that is not known" if price.call is None else f"${price.call:.4f}"
+        if price.rehearsed:
+            paid = f"nothing (on {LESSON_MODEL} it would be {paid})"
+        read = f"{price.usage.prompt:,} tokens ({share:.1f} % from the cache) and wrote {price.usage.output:,}"
+        said.append(f"The call read {read}: {paid}.")
+    if price.written:
+        dearer = price.written * (price.rates.write - price.rates.read)
+        more = f", ${dearer:.4f} more than reading them" if known else ""
+        said.append(f"The {price.written:,} tokens after the change are written to the cache again{more}.")
     else:
-        call = "one model call" if following.calls else "no model call"
-        lines.append(
-            f"next: {name_of(following.layer)} ({call}); run it with %compact --step, preview it with --step --dry-run"
-        )
-    if stepped.step is not None and stepped.step.done:
-        lines.append("undo this step with %compact --undo")
-    return lines
-
-
-def passed(rungs: Sequence[LayerPreview]) -> list[tuple[str, str]]:
-    """Layers that are passed over, with the reason."""
-    idle = [rung for rung in rungs if not rung.acts and rung.layer not in SELDOM]
-    return [(name_of(rung.layer), rung.words or WHY_NOT.get(rung.layer, "nothing to do")) for rung in idle]
+        said.append("Nothing is written again that would not be written anyway.")
+    fewer = f"Every later request has {price.saved:,} tokens fewer"
+    if price.saved <= 0:
+        said.append("It saves nothing.")
+    elif not known or price.call is None:
+        said.append(f"{fewer}.")
+    else:
+        after = math.ceil(price.once / price.saving) if price.saving else 0
+        pays = f"it pays for itself after {after:,} more request{'s' * (after != 1)}"
+        paid = pays if after else "there is nothing to pay back"
+        said.append(f"{fewer}, ${price.saving:.4f} when they are read from the cache: {paid}.")
+    return " ".join(said)

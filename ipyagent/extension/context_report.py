@@ -17,8 +17,6 @@ from ipyagent.assembly.compaction_preview import (
     LayerStep,
     LayerStepResult,
     headline,
-    name_of,
-    passed,
     price_words,
     rows,
     step_text,
@@ -581,12 +579,11 @@ def _row_html(row: tuple[str, str, str, str], *, strong: bool) -> str:
 
 def _next_html(shown: LayerStepResult) -> list[str]:
     """Which layers are passed over and why, and which would be next."""
-    over = [f"passed over: {name}: {why}" for name, why in passed(shown.rungs)]
+    over = [f"passed over: {name}: {why}" for name, why in shown.passed]
     parts = [f"<div><small>{escape(words)}</small></div>" for words in over]
     if shown.step is not None and not shown.step.done:
         return parts  # it is the next one itself
-    following = shown.following
-    if following is None:
+    if shown.following is None:
         return [*parts, f"<div>{NOTHING}</div>"]
-    call = "one model call" if following.calls else "no model call"
-    return [*parts, f"<div>Next: <strong>{escape(name_of(following.layer))}</strong> ({call})</div>"]
+    name, _, call = shown.following.title.partition(" (")
+    return [*parts, f"<div>Next: <strong>{escape(name)}</strong> ({call}</div>"]

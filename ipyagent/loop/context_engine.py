@@ -13,14 +13,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import msgspec
 
 from ipyagent.context.removed_content import left_ranges
 from ipyagent.context.summarize import stated_gap
 from ipyagent.context.thresholds import near_threshold
-from ipyagent.errors import AgentError, BadRequest, JournalError, ModelError, PromptTooLong, TooLarge
+from ipyagent.errors import AgentError, BadRequest, JournalError, PromptTooLong, TooLarge
 from ipyagent.journal.blocks import CACHE_SECONDS, text_block
 from ipyagent.journal.events import (
     Block,
@@ -57,9 +57,13 @@ OFF = (
 )
 
 
-def _alone(order: ForkOrder) -> tuple[ForkOrder, Callable[[Forked], None]]:
-    """An order as it is."""
-    return order, lambda forked: None
+class Asked(TypedDict, total=False):
+    """What a compaction was asked to be, see `LayerContext`."""
+
+    instructions: str
+    first: int
+    last: int
+    gap: int
 
 
 @cache
@@ -105,7 +109,7 @@ class Engine:
         beside: Callable[[ForkOrder], tuple[ForkOrder, Callable[[Forked], None]]] | None = None,
     ) -> None:
         self.session = session
-        self._beside = beside or _alone
+        self._beside = beside or (lambda order: (order, lambda forked: None))
         self.workspace = workspace
         self.spent = 0.0
         """US dollars of work behind the turn, as far as prices are known."""
@@ -117,19 +121,15 @@ class Engine:
         self.why_not = ""
         """Why the last compaction was not made."""
 
-    async def results(self) -> None:
-        """All results of a reply are in, none is sent yet."""
-        await self._ask_all("results")
-
     async def before_request(self) -> None:
         """The cheap layers, then a compaction when the threshold is reached; a free one already when a turn begins
         near it: within the turn, notes may lack too much of it, and thinking may forbid everything but a summary."""
-        await self._ask_all("request")
+        await self.ask_all("request")
         session, begins, self._begun = self.session, not self._begun, True
         state = session.state(session.view.count().tokens)
         near = near_threshold(state, session.setting("store_chars"))
         if begins and near and not state.above_auto and not self._held_back():
-            await self._ask_all("near")
+            await self.ask_all("near")
         if session.state(session.view.count().tokens).above_auto:
             line = self._held_back()
             if line:
@@ -137,13 +137,7 @@ class Engine:
             else:
                 await self.compact("auto")
 
-    async def turn_end(self) -> None:
-        """Background work after a turn."""
-        await self._ask_all("turn_end")
-
-    async def compact(
-        self, trigger: str, *, instructions: str = "", first: int = 0, last: int = 0, gap: int = 0
-    ) -> Compacted | None:
+    async def compact(self, trigger: str, **asked: Unpack[Asked]) -> Compacted | None:
         """Bring the context under the mark; the boundary, or None when no layer could.
 
         The conversation stays as it was when nothing could be done; a stop counts as a failure too.
@@ -157,7 +151,7 @@ class Engine:
             return None
         self.why_not = "there is nothing to compact"
         try:
-            made, failed = await self._compact(trigger, instructions, first, last, gap)
+            made, failed = await self._compact(trigger, asked)
         except asyncio.CancelledError:
             self._count_failure("compaction was stopped")
             raise
@@ -169,9 +163,7 @@ class Engine:
             self._say_once("there is nothing to compact")
         return made
 
-    async def _compact(
-        self, trigger: str, instructions: str, first: int, last: int, gap: int
-    ) -> tuple[Compacted | None, bool]:
+    async def _compact(self, trigger: str, asked: Asked) -> tuple[Compacted | None, bool]:
         """The boundary, and whether a layer failed."""
         session = self.session
         moment: Moment = "overflow" if trigger == "reactive" else "mark"
@@ -181,7 +173,7 @@ class Engine:
         session.show_phase("compacting")
         for layer in self.enabled("mark"):
             paid = self._so_far
-            events = await self._consider(layer, moment, trigger, instructions, first, last, gap)
+            events = await self.ask(layer, self.situation(moment, trigger, **asked))
             failed = failed or events is None
             if words := [event.words for event in events or () if isinstance(event, LayerDecision)]:
                 self.why_not = words[-1]
@@ -234,10 +226,11 @@ class Engine:
         if self._is_news(event):
             self.session.record(event)
 
-    async def _ask_all(self, moment: Moment) -> None:
+    async def ask_all(self, moment: Moment) -> None:
+        """Have the layers of a moment decide: "results" are in and none is sent yet, a turn has ended ("turn_end")."""
         for layer in self.enabled(moment):
             paid = self._so_far
-            for event in await self._consider(layer, moment, "auto") or ():
+            for event in await self.ask(layer, self.situation(moment)) or ():
                 if self._is_news(event):
                     self.record(event, paid)
 
@@ -307,40 +300,18 @@ class Engine:
         setting = self.session.setting
         return [layer for layer in known_layers() if moment in layer.moments and setting(f"layer_{layer.name}")]
 
-    async def _consider(
-        self,
-        layer: Layer,
-        moment: Moment,
-        trigger: str,
-        instructions: str = "",
-        first: int = 0,
-        last: int = 0,
-        gap: int = 0,
-    ) -> Sequence[Event] | None:
-        return await self.ask(layer, self.situation(moment, trigger, instructions, first, last, gap))
-
     async def ask(self, layer: Layer, now: LayerContext) -> Sequence[Event] | None:
         """The layer's decisions in a situation, not recorded yet; None when it failed, which is journalled."""
         try:
             return await layer.consider(now)
         except (JournalError, asyncio.CancelledError):
             raise
-        except (ModelError, AgentError) as problem:
-            self.session.record(LayerFailed(layer=layer.name, why=" ".join(str(problem).split())[:400]))
         except Exception as problem:  # noqa: BLE001 - a layer that fails steps aside, the next one catches it
-            why = f"{type(problem).__name__}: {problem}"
+            why = str(problem) if isinstance(problem, AgentError) else f"{type(problem).__name__}: {problem}"
             self.session.record(LayerFailed(layer=layer.name, why=" ".join(why.split())[:400]))
         return None
 
-    def situation(
-        self,
-        moment: Moment,
-        trigger: str = "auto",
-        instructions: str = "",
-        first: int = 0,
-        last: int = 0,
-        gap: int = 0,
-    ) -> LayerContext:
+    def situation(self, moment: Moment, trigger: str = "auto", **asked: Unpack[Asked]) -> LayerContext:
         """What the layers look at now."""
         session = self.session
         return LayerContext(
@@ -353,10 +324,7 @@ class Engine:
             idle=max(0.0, session.watch.clock() - session.history.said_at) if session.history.said_at else 0.0,
             turns=session.history.expected_requests,
             trigger=trigger,
-            instructions=instructions,
-            first=first,
-            last=last,
-            gap=gap,
+            **asked,
             bound_thinking=session.info.thinking,
             server_edits=session.info.edits,
             server_cleared=session.history.server_cleared,
@@ -372,7 +340,7 @@ class Engine:
             redact=session.redact,
             setting=session.setting,
             fork=self._fork,
-            restore=self._restore,
+            restore=lambda: session.restoring(self.workspace),
             hook=self._hook,
         )
 
@@ -388,9 +356,6 @@ class Engine:
             self.spent += most
         elif session.turn_cost is not None:
             session.turn_cost = None if cost is None else session.turn_cost + cost
-
-    async def _restore(self) -> list[tuple[str, str]]:
-        return await self.session.restoring(self.workspace)
 
     async def _hook(self, name: str, facts: dict[str, Any]) -> list[str]:
         answers = await hooks.call(name, facts, self.session.report_hook)

@@ -410,7 +410,7 @@ class _Replay:
         said = UserMessage(text=turn.text or words, blocks=turn.asked, tokens=estimate_blocks(turn.asked))
         ended = await run_turn(session, said, workspace)
         if ended.status in ("finished", "limit"):
-            await Engine(session, workspace, behind=True).turn_end()
+            await Engine(session, workspace, behind=True).ask_all("turn_end")
         usages = [usage_of(dict(exchange.usage)) for exchange in server.log[before:] if exchange.usage]
         return TurnCost(
             number=number,

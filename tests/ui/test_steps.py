@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from ipyagent.assembly.compaction_preview import LayerPreview, LayerStep, LayerStepResult
+from ipyagent.context.summarize import summarize
 from ipyagent.extension.context_report import StepPanel
 from ipyagent.ui.buttons import ButtonBridge
 
-DONE = LayerStep(layer="notes", done=True, before={"user": 9}, after={"user": 5}, price=None, event=3)
-LAST = LayerPreview(layer="summarize", acts=True, calls=True)
-AT_REST = LayerPreview(layer="summarize", words="nothing to summarise")
+DONE = LayerStep(layer="notes", done=True, before={"user": 9}, after={"user": 5}, price=None)
+LAST = LayerPreview(layer=summarize, now=cast("Any", None), made=())
 
 
 def buttons(panel: StepPanel) -> list[str]:
@@ -18,9 +20,9 @@ def buttons(panel: StepPanel) -> list[str]:
 
 def test_the_button_for_the_next_step_goes_with_the_last_and_comes_back_with_undo() -> None:
     steps = [
-        LayerStepResult(step=DONE, rungs=(LAST,)),
-        LayerStepResult(step=DONE, rungs=(AT_REST,)),
-        LayerStepResult(step=None, rungs=()),
+        LayerStepResult(step=DONE, following=LAST),
+        LayerStepResult(step=DONE, passed=[("a summary", "nothing to summarise")]),
+        LayerStepResult(step=None),
     ]
     panel = StepPanel(lambda: steps.pop(0), lambda: "taken back", ButtonBridge(), lambda act: act())
     panel.open(steps.pop(0))

@@ -472,19 +472,9 @@ class Agent:
         """Give the session what it works with, outside a turn of the conversation."""
         await self.setup.connect(session, model, self.tools_now(), Options())
 
-    async def connect(
-        self, session: Session, model: AnthropicModel, tools: dict[str, Tool], options: Options
-    ) -> None:
-        """Give the session what it works with, see `SessionSetup.connect`."""
-        await self.setup.connect(session, model, tools, options)
-
     def workspace(self, session: Session, main: MainThreadExecutor) -> KernelWorkspace:
         """What tools of the session may touch, see `SessionSetup.workspace`."""
         return self.setup.workspace(session, main)
-
-    def note_spent(self, dollars: float) -> None:
-        """Add to what was spent today."""
-        self.setup.note_spent(dollars)
 
     def tools_now(self) -> dict[str, Tool]:
         """The tools that the model has, see `ToolRegistry.now`."""

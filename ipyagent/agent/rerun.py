@@ -84,7 +84,8 @@ class CellReplay:
                 with own.shown_on(surface):
                     status, message = await self._work(own, main)
                     self._tell(own, status, message)
-                    self._end(surface, status, message, time.monotonic() - began)
+                    seconds = round(time.monotonic() - began, 3)
+                    surface.show(TurnEnded(status=status, message=message, seconds=seconds, at=time.time()))
             finally:
                 own.close()
         said = [text_of(event.blocks) for event in self._recording.events if isinstance(event, AssistantMessage)]
@@ -122,7 +123,6 @@ class CellReplay:
             state=None,
             # a result is never kept in a file of its own: it is there already
             setting=lambda name: name != "layer_store_results" and getattr(settings, name),
-            restoring=_nothing,
         )
         own.heard.append(self._heard)
         asked = self._recording.request
@@ -150,7 +150,7 @@ class CellReplay:
     def _hold(self, call: str, value: Any) -> None:
         """The object that code knows by its handle is there again."""
         if call in self._handles:
-            self._setup.hold_again(call, value, self._handles[call])
+            self._setup.hold(call, value, self._handles[call])
 
     async def _reply(self, own: Session, said: AssistantMessage, workspace: KernelWorkspace) -> str:
         """What the model said, and its calls in their order; why it cannot go on, "" when it can."""
@@ -253,9 +253,6 @@ class CellReplay:
         place = f", as {self._recording.place.name} has it" if self._recording.place is not None else ""
         return f"Replayed, not asked again{code}; answered {when}{place}{old}. To ask again: {AGAIN}"
 
-    def _end(self, surface: Surface, status: Ending, message: str, seconds: float) -> None:
-        surface.show(TurnEnded(status=status, message=message, seconds=round(seconds, 3), at=time.time()))
-
 
 def _held(tool: Tool, hold: Callable[[str, Any], None]) -> Tool:
     """The tool, which hands the object of each result to `hold` before that goes."""
@@ -270,7 +267,3 @@ def _held(tool: Tool, hold: Callable[[str, Any], None]) -> Tool:
 
     vars(made)["run"] = run
     return made
-
-
-async def _nothing(workspace: Any) -> list[tuple[str, str]]:
-    return []

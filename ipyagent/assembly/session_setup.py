@@ -193,7 +193,7 @@ class NotebookObserver:
         ]
         hidden, told = self._shell.user_ns_hidden, self._told
         told = next((self._listed[block] for block in reversed(self._listed) if block in (standing or ())), told)
-        if told is not None and not (standing is not None and self._among(told, told_in(standing))):
+        if told is not None and (standing is None or told.names - told.gone(self._shell.user_ns) - told_in(standing)):
             told = None
         text, self._looked = survey(self._shell.user_ns, told, hidden=hidden, inputs=inputs)
         if told is None:
@@ -205,10 +205,6 @@ class NotebookObserver:
             types=short_types(self._shell.user_ns, hidden=hidden),
             cells=[(cell, error) for cell, error in cells if cell and not is_ours(cell)],
         )
-
-    def _among(self, told: ReportedVariables, names: set[str]) -> bool:
-        """Whether what was told of the variables that there still are is among `names`."""
-        return told.names - told.gone(self._shell.user_ns) <= names
 
     def pass_by(self) -> None:
         """What was run until now, and what was last looked at, counts as told."""
@@ -361,7 +357,7 @@ class SessionSetup:
             setting=lambda name: getattr(self.settings, name),
             restoring=lambda workspace: self.restored(session, workspace, window),
             renewed=lambda: self.system_prompt.after_compaction(session),
-            hold=self._hold,
+            hold=self.hold,
         )
         self.system_prompt.put(session, tools, self.tool_registry.renewing(tools))
         if session.view.model != name:
@@ -384,14 +380,10 @@ class SessionSetup:
         if session.history.handles:
             handles.install(self.shell)
 
-    def _hold(self, call: str, value: Any) -> str:
-        """Keep the object of a call alive; its handle, "" when it is not kept."""
-        return self._handles.hold(call, value) if self._handles.install(self.shell) else ""
-
-    def hold_again(self, call: str, value: Any, handle: str) -> None:
-        """Keep the object of a call that was made again under the handle that code knows it by."""
-        if self._handles.install(self.shell):
-            self._handles.hold(call, value, handle)
+    def hold(self, call: str, value: Any, handle: str = "") -> str:
+        """Keep the object of a call alive, of one that was made again under the handle that code knows it by; its
+        handle, "" when it is not kept."""
+        return self._handles.hold(call, value, handle) if self._handles.install(self.shell) else ""
 
     def note_spent(self, dollars: float) -> None:
         """Add to what was spent today."""

@@ -11,7 +11,7 @@ import sys
 import uuid
 from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ipyagent.assembly.settings import at_exit, named_model
 from ipyagent.config import IPyAgent
@@ -26,6 +26,9 @@ from ipyagent.project import Project
 from ipyagent.trust import SESSION, signature
 from ipyagent.version import __version__
 
+if TYPE_CHECKING:
+    from ipyagent.parts import Part
+
 LABEL = re.compile(r"[\w.-]{1,40}")
 """What a branch of a conversation may be called."""
 MOST_SEARCHED = 30
@@ -34,16 +37,6 @@ SHOWN_NAMES = 8
 SHOWN_PROBLEMS = 5
 ASIDE = "-aside"
 """Ends the id of a throw-away session, which is never taken up unless named."""
-
-
-class Keeper(Protocol):
-    """Work that goes on in sessions which were let go of (`ipyagent.parts.Part`)."""
-
-    def session_closed(self, session: Session) -> bool:
-        """Whether the session is in use still, and will be closed at the end of that."""
-
-    def release(self, folder: Path) -> None:
-        """Have the session in this folder closed now."""
 
 
 class Sessions:
@@ -60,7 +53,7 @@ class Sessions:
         *,
         namespace: Container[str],
         notice: Callable[[str], None],
-        keepers: Iterable[Keeper] = (),
+        keepers: Iterable[Part] = (),
         folded: Iterable[type[Folded]] = (),
     ) -> None:
         self.project = project
@@ -97,11 +90,7 @@ class Sessions:
         if self.current is None and not self._looked:
             self._looked = True
             if (folder := self._last_of_notebook(cell)) is not None:
-                try:
-                    return self._open(folder)
-                except (TrustError, JournalError) as problem:
-                    self.told_trust = isinstance(problem, TrustError)
-                    self._notice(str(problem))
+                self._open_first([folder])
         return self.current
 
     def ensure(self, cell: str = "") -> Session:
@@ -194,13 +183,19 @@ class Sessions:
             if len(names) > 1:
                 raise UsageError(which_notebook(names))
             self._looked = True
-            for folder in asked:
-                try:
-                    return self._open(folder)
-                except (TrustError, JournalError) as problem:
-                    self.told_trust = isinstance(problem, TrustError)
-                    self._notice(str(problem))
+            self._open_first(asked)
         return self.current
+
+    def _open_first(self, folders: Iterable[Path]) -> None:
+        """Take up the first of these sessions that can be; why one cannot is said."""
+        for folder in folders:
+            try:
+                self._open(folder)
+            except (TrustError, JournalError) as problem:
+                self.told_trust = isinstance(problem, TrustError)
+                self._notice(str(problem))
+            else:
+                return
 
     def fork(self, name: str = "", *, label: str = "") -> Session:
         """Go on in a copy of the current session, or of the stored one of that id; the original is unchanged.
@@ -308,7 +303,9 @@ class Sessions:
             raise TrustError(self.project.untrusted_line(f", then %agent resume {folder.name}"))
         for keeper in self._keepers:
             keeper.release(folder)
-        why = "" if self._may_write(folder) else f"is in {folder.parent}, which cannot be written"
+        # a session goes on where it is, but in a project that may not be written
+        writable = folder.parent == self.project.sessions or self.project.writable
+        why = "" if writable else f"is in {folder.parent}, which cannot be written"
         if not why:
             try:
                 session, problems = Session.open(folder, folded=self._folded)
@@ -339,10 +336,6 @@ class Sessions:
 
     def _may_read(self, folder: Path) -> bool:
         return bool(self.project.trusted or self._settings.trust_all or self.project.owns(folder))
-
-    def _may_write(self, folder: Path) -> bool:
-        """Whether a session can go on where it is: not one that lies in a project which may not be written."""
-        return folder.parent == self.project.sessions or self.project.writable
 
     def _resumed(self, session: Session) -> str:
         """One line: which session, how long, what is gone."""

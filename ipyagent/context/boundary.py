@@ -161,7 +161,10 @@ def said_in(
             if taken < 0:
                 start += 1
                 break
-    lines = [f"({_turns(said[:start])} {'is' if start == 1 else 'are'} left out here)"] if start else []
+    lines = []
+    if start:
+        turns = f"turns {said[0][0]} to {said[start - 1][0]} are" if start > 1 else f"turn {said[0][0]} is"
+        lines.append(f"({turns} left out here)")
     cut = bool(start)
     for at in range(start, len(said)):
         number, text = said[at]
@@ -188,11 +191,6 @@ def room_to_say(now: LayerContext, gone: Iterable[Block], stands: Iterable[Block
 def said_before(blocks: Iterable[Block]) -> int:
     """Estimated tokens of what earlier compactions have kept of the user's words."""
     return sum(estimate_block(block) for block in blocks if str(block.get("text", "")).startswith(SAID_BEGINS))
-
-
-def _turns(said: Sequence[tuple[int, str]]) -> str:
-    first, last = said[0][0], said[-1][0]
-    return f"turn {first}" if first == last else f"turns {first} to {last}"
 
 
 def _level(sizes: Sequence[int], room: int) -> int:

@@ -86,19 +86,10 @@ def _kept(now: LayerContext) -> list[Event]:
     return [SystemReminder(text=text, why=why, tokens=estimate_text(text), layer=SERVER_LAYER, upto=upto)]
 
 
-def server_clears(
-    setting: Callable[[str], Any], state: WindowState, *, edits: bool, bound_thinking: bool
-) -> bool:
-    """Whether old results are the server's business now. `edits`: its Models API says that it can."""
-    if not server_asked(setting, state, edits=edits, bound_thinking=bound_thinking):
-        return False
-    return setting("engine") == "server" or state.tokens >= NEAR * marks(setting, state)[0]
-
-
 def server_asked(
     setting: Callable[[str], Any], state: WindowState, *, edits: bool, bound_thinking: bool
 ) -> bool:
-    """Whether requests ask the server to clear from its trigger on."""
+    """Whether requests ask the server to clear from its trigger on. `edits`: its Models API says that it can."""
     if not edits or not setting("layer_server_edits"):
         return False
     engine = setting("engine")
@@ -190,7 +181,9 @@ class ClearResults:
 
     async def consider(self, now: LayerContext) -> Sequence[Event]:
         """One batch of results to clear with the reason, the reason alone, or nothing."""
-        if server_clears(now.setting, now.state, edits=now.server_edits, bound_thinking=now.bound_thinking):
+        if server_asked(now.setting, now.state, edits=now.server_edits, bound_thinking=now.bound_thinking) and (
+            now.setting("engine") == "server" or now.state.tokens >= NEAR * marks(now.setting, now.state)[0]
+        ):  # old results are the server's business now
             return (LayerDecision(layer=LAYER, words=BY_THE_SERVER),) if now.trigger == "manual" else ()
         if not now.view.editable:
             return ()

@@ -98,14 +98,11 @@ def account(blocks: Sequence[Block], path: str = "") -> Block:
     if calls:
         left_out = len(calls) - CALLS
         lines.append(f"{len(calls)} calls:" if left_out <= 0 else f"{len(calls)} calls, the last {CALLS}:")
-        lines += [f"- {call['name']} {cut(_given(call), CALL_CHARS)}" for call in calls[-CALLS:]]
+        given = [(call["name"], json.dumps(call["input"], ensure_ascii=False)) for call in calls[-CALLS:]]
+        lines += [f"- {name} {cut(words, CALL_CHARS)}" for name, words in given]
     if texts:
         lines += ["It ended with:", cut(texts[-1], ANSWER_CHARS)]
     return {"type": "text", "text": "\n".join([*lines, "</collapsed>"])}
-
-
-def _given(call: Block) -> str:
-    return json.dumps(call["input"], ensure_ascii=False)
 
 
 collapse = Collapse()

@@ -170,17 +170,12 @@ def _stands(kept: Sequence[tuple[str, Block, int]], words: str) -> bool:
     """Whether a skill, in the same version, or a file that was read stands in what is kept word for word."""
     opening = words.partition("\n")[0]
     if opening.startswith("<skill "):
-        return any(opening in _words(block) for _, block, _ in kept)
+        inner = (block.get("content") if block["type"] == "tool_result" else [block] for _, block, _ in kept)
+        return any(opening in (each if isinstance(each, str) else text_of(each or [])) for each in inner)
     if not opening.startswith("<file "):
         return False
     path = opening.split('"')[1]
     return any(block["type"] == "tool_use" and block["input"].get("path") == path for _, block, _ in kept)
-
-
-def _words(block: Block) -> str:
-    """The text of a block, that of a result too."""
-    inner = block.get("content") if block["type"] == "tool_result" else [block]
-    return inner if isinstance(inner, str) else text_of(inner or [])
 
 
 notes = NotesLayer()

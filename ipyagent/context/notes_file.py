@@ -7,7 +7,7 @@ the text under them is taken.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -194,8 +194,8 @@ class NotesToolPolicy:
     def answer(self, name: str, given: dict[str, Any]) -> ToolOutput:
         """Do a permitted call on the notes. Raises ToolFailure."""
         try:
-            edit: Callable[..., str] = {"edit_file": self._edited, "write_file": self._written}[name]
-            self.notes = self.notes.revised(edit(given))
+            edited = self._edited(given) if name == "edit_file" else self._above.unfolded(str(given["content"]))
+            self.notes = self.notes.revised(edited)
         except ToolFailure:
             self._refused = True
             raise
@@ -212,9 +212,6 @@ class NotesToolPolicy:
 
     def _long(self) -> list[tuple[str, int]]:
         return [(name, size) for name, size in self.notes.full(self._section_tokens) if size > self._section_tokens]
-
-    def _written(self, given: dict[str, Any]) -> str:
-        return self._above.unfolded(str(given["content"]))
 
     def _edited(self, given: dict[str, Any]) -> str:
         old, new = (self._above.unfolded(str(given[part])) for part in ("old", "new"))

@@ -143,7 +143,14 @@ def mode_in(contexts: Iterable[str]) -> Mode | None:
 
 def told_in(contexts: Iterable[str]) -> set[str]:
     """The variables that `<context>` blocks have lines for."""
-    return set().union(*map(_told_in, contexts))
+    told = set()
+    for text in contexts:
+        listed = False
+        for line in text.partition(f"\n{RUN}\n")[0].split("\n"):
+            listed = listed or line.startswith(VARIABLES)
+            if (name := _subject(line)) and (listed or _NEWS.match(line)):
+                told.add(name)
+    return told
 
 
 def variables_block(text: str) -> str:
@@ -183,18 +190,6 @@ def _subject(line: str) -> str:
     word = _NEWS.match(line)
     name, between, _ = line[word.end() if word else 0 :].partition("  ")
     return name if between and name and not name.startswith(("…", "Date: ")) else ""
-
-
-def _told_in(text: str) -> set[str]:
-    """Names of the variables that a `<context>` block has lines for."""
-    told, listed = set(), False
-    for line in text.split("\n"):
-        if line == RUN:
-            break
-        listed = listed or line.startswith(VARIABLES)
-        if (name := _subject(line)) and (listed or _NEWS.match(line)):
-            told.add(name)
-    return told
 
 
 def _cells(cells: Sequence[tuple[str, str]]) -> str:

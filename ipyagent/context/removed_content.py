@@ -156,7 +156,7 @@ def _words(block: Block, stem: str, pictures: list[tuple[str, bytes]]) -> str:
         return in_words(block)
     if kind in PICTURES:
         source = block.get("source") or {}
-        if data := _decoded(source):
+        if source.get("type") == "base64" and (data := decoded(str(source.get("data", "")))):
             path = f"{stem}-{len(pictures) + 1}.{ENDINGS.get(str(source.get('media_type')), 'bin')}"
             pictures.append((path, data))
             return f"[{kind}: {path}]"
@@ -165,11 +165,12 @@ def _words(block: Block, stem: str, pictures: list[tuple[str, bytes]]) -> str:
     return _json(block)
 
 
-def _decoded(source: dict[str, object]) -> bytes:
+def decoded(encoded: str) -> bytes:
+    """The bytes of base64; none for what is no file: the server will say so, and its encoding is kept as it is."""
     try:
-        return base64.b64decode(str(source.get("data", "")), validate=True) if source.get("type") == "base64" else b""
+        return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
-        return b""  # no file: its encoding is kept as it is
+        return b""
 
 
 def _json(value: object) -> str:

@@ -8,8 +8,6 @@ characters of English prose (`journal.tokens.prose_chars`)."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import os
 import re
@@ -19,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ipyagent.context.removed_content import ENDINGS, decoded
 from ipyagent.context.thresholds import message_chars, preview_chars
 from ipyagent.journal.events import Block, Event, LayerFailed, ResultStored
 from ipyagent.journal.journal import FOLDER, file_stem, lines_of
@@ -137,7 +136,6 @@ def _size(value: Any) -> str:
     return f"text of {len(value):,}" if isinstance(value, str) and len(value) > 40 else json.dumps(value)
 
 
-PICTURE_KINDS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 _CLOSING = re.compile(r"<(/?)(?=persisted-output\b)")
 _GUARDED = re.compile(r"<(/?)\\(?=persisted-output\b)")
 _HEAD = re.compile(r"<persisted-output ([^>\n]{0,4000})>\n")
@@ -240,9 +238,9 @@ def store(whole: FullResult, *, folder: Path, place: str, limit: int, preview: i
             continue
         blocks.append(block)
         encoded = _encoded(block)
-        if len(encoded) > limit and (data := _decoded(encoded)):
+        if len(encoded) > limit and (data := decoded(encoded)):
             media = str(block["source"].get("media_type", ""))
-            path = _write(folder, whole.call, PICTURE_KINDS.get(media) or kind_of_bytes(data), data)
+            path = _write(folder, whole.call, ENDINGS.get(media) or kind_of_bytes(data), data)
             facts = {"path": f"{place}/{path}", "size": f"{len(data):,} bytes"}
             blocks.append(_element(facts, "", f"The {block['type']} above; read_file shows it again."))
             events.append(ResultStored(call=whole.call, path=path, chars=len(encoded)))
@@ -327,13 +325,6 @@ def _encoded(block: Block) -> str:
     """A picture's or document's base64; "" for anything else."""
     source = block.get("source")
     return str(source.get("data", "")) if isinstance(source, dict) and source.get("type") == "base64" else ""
-
-
-def _decoded(encoded: str) -> bytes:
-    try:
-        return base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError):
-        return b""  # it is no file: the server will say so
 
 
 class _StoreResults:

@@ -132,18 +132,12 @@ def shortened(messages: list[dict[str, Any]], order: ForkOrder) -> list[dict[str
     newest = max((at for at, message in enumerate(made) if message["role"] == "assistant"), default=-1)
     if newest > changed:
         made = _in_words(made)
-    made = [message if at < changed else _without_thinking(message) for at, message in enumerate(made)]
+    made = [
+        message if at < changed
+        else {**message, "content": [block for block in message["content"] if block["type"] not in THINKING]}
+        for at, message in enumerate(made)
+    ]  # fmt: skip
     return [message for message in made if message["content"]]
-
-
-def cut_texts(blocks: Sequence[Block], need: float) -> tuple[Block, ...]:
-    """Blocks of text cut in their middle, so that this frees `need` estimated tokens as far as it can."""
-    chars = texts_to_shorten([{"content": list(blocks)}], need)
-    long = [bool(chars) and len(str(block["text"])) > chars for block in blocks]
-    return tuple(
-        {**block, "text": _cut(str(block["text"]), chars)} if cut else block
-        for block, cut in zip(blocks, long, strict=True)
-    )
 
 
 def _plainer(message: dict[str, Any], order: ForkOrder) -> dict[str, Any]:
@@ -181,17 +175,16 @@ def _parts(result: Block) -> list[Block]:
     return result["content"] if isinstance(result["content"], list) else [text_block(str(result["content"]))]
 
 
-def _without_thinking(message: dict[str, Any]) -> dict[str, Any]:
-    return {**message, "content": [block for block in message["content"] if block["type"] not in THINKING]}
-
-
 def _in_words(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The messages with the calls of the newest reply and their results as words, if it has any."""
     at = max((at for at, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
     calls = {b["id"]: b for b in (messages[at]["content"] if at >= 0 else ()) if b["type"] == "tool_use"}
     if not calls:
         return messages
-    said = [_told(block) if block["type"] == "tool_use" else block for block in messages[at]["content"]]
+    said = [
+        text_block(f"[called {block['name']}: {json.dumps(block['input'], ensure_ascii=False)}]")
+        if block["type"] == "tool_use" else block for block in messages[at]["content"]
+    ]  # fmt: skip
     following = messages[at + 1 :]
     if following:
         first, *rest = following
@@ -203,10 +196,6 @@ def _in_words(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 answers.append(block)
         following = [{"role": "user", "content": answers}, *rest]
     return [*messages[:at], {"role": "assistant", "content": said}, *following]
-
-
-def _told(call: Block) -> Block:
-    return text_block(f"[called {call['name']}: {json.dumps(call['input'], ensure_ascii=False)}]")
 
 
 TRIES = 3
@@ -394,9 +383,8 @@ async def _ask(now: LayerContext, gone: Range, words: str, shorten: dict[str, in
         order = shorter
     raise CompactionTooLong(
         f"the compaction call does not fit the window of {now.state.window:,} tokens, even when it is shortened and "
-        f"leaves out {order.drop_first} of {sum(m['role'] == 'assistant' for m in messages)} rounds: start a "
-        "new session "
-        "with %agent new"
+        f"leaves out {order.drop_first} of {sum(m['role'] == 'assistant' for m in messages)} rounds: start a new "
+        "session with %agent new"
     )
 
 
@@ -431,7 +419,7 @@ def _shorter(now: LayerContext, order: ForkOrder, need: int) -> ForkOrder:
         return max(0.0, _size(shortened(messages, order)) - most) if need else 0.0
 
     bare = replace(order, without_pictures=True)
-    pictures = not order.without_pictures and _pictures(now) > 0
+    pictures = not order.without_pictures and any(_picture_tokens(b) for m in messages for b in m["content"])
     if pictures and not over(bare):
         return bare  # also when the need is not known: pictures are the first suspects
     spots = [spot for spot in now.view.results if spot.tool in now.recreatable or spot.kept]
@@ -460,7 +448,10 @@ def _shorter(now: LayerContext, order: ForkOrder, need: int) -> ForkOrder:
     if chars or drop > dropped or not order.carried:
         return replace(order, text_chars=chars) if chars else order
     # the user's words and earlier summaries are cut last: nothing else of the copy has them
-    return replace(order, carried=cut_texts(order.carried, over(order) or estimate_blocks(order.carried) / 4))
+    chars = texts_to_shorten([{"content": list(order.carried)}], over(order) or estimate_blocks(order.carried) / 4)
+    cut = ({**block, "text": _cut(text, chars)} if 0 < chars < len(text := str(block["text"])) else block
+           for block in order.carried)  # fmt: skip
+    return replace(order, carried=tuple(cut))
 
 
 def _size(messages: list[dict[str, Any]]) -> int:
@@ -486,12 +477,8 @@ def _carried(now: LayerContext, drop: int) -> tuple[Block, ...]:
     return (*stood, *said_in(now, min(here), max(here), room, but=but, among=here))
 
 
-def _pictures(now: LayerContext) -> int:
-    """Estimated tokens of images and documents in the view, also in results."""
-    return sum(_picture_tokens(block) for message in now.view.messages for block in message["content"])
-
-
 def _picture_tokens(block: Block) -> int:
+    """Estimated tokens of images and documents in a block, also in results."""
     if block["type"] in PICTURES:
         return estimate_block(block)
     inner = block.get("content") if block["type"] == "tool_result" else None

@@ -181,26 +181,28 @@ def _bar(state: WindowState) -> str:
 
 def _cache_lines(session: Session) -> list[str]:
     totals = session.history.totals
-    if not totals.prompt:
+    usage = totals.usage
+    if not usage.prompt:
         return ["cache: no request yet"]
     return [
-        f"cache: {100 * totals.read / totals.prompt:.1f} % of {totals.prompt:,} prompt tokens read from it "
-        f"({totals.read:,} read, {totals.written:,} written, {totals.uncached:,} uncached; "
+        f"cache: {100 * usage.cache_read / usage.prompt:.1f} % of {usage.prompt:,} prompt tokens read from it "
+        f"({usage.cache_read:,} read, {usage.cache_write:,} written, {usage.input:,} uncached; "
         f"{counted(totals.requests, 'request')})"
     ]
 
 
 def _cost_lines(session: Session) -> list[str]:
     totals = session.history.totals
+    usage = totals.usage
     if session.info.model == "practice" and totals.cost == 0:
-        would = cost_of(LESSON_MODEL, totals.usage) or 0.0
+        would = cost_of(LESSON_MODEL, usage) or 0.0
         return [f"cost: nothing (practice model); the same tokens on {LESSON_MODEL} would be ${would:.4f}"]
     known = "no price known for the model" if totals.cost is None else f"${totals.cost:.4f}"
     more = " (the practice model, which answers now, costs nothing)" if session.info.model == "practice" else ""
-    web = f"; {totals.searches:,} web search{'es' * (totals.searches != 1)}" if totals.searches else ""
-    web += f" (${SEARCH * totals.searches:.2f} of it)" if web and totals.cost else ""
-    web += f"; {counted(totals.fetches, 'page')} fetched" if totals.fetches else ""
-    return [f"cost: {known}{more}; {totals.output:,} tokens written by the model{web}"]
+    web = f"; {usage.searches:,} web search{'es' * (usage.searches != 1)}" if usage.searches else ""
+    web += f" (${SEARCH * usage.searches:.2f} of it)" if web and totals.cost else ""
+    web += f"; {counted(usage.fetches, 'page')} fetched" if usage.fetches else ""
+    return [f"cost: {known}{more}; {usage.output:,} tokens written by the model{web}"]
 
 
 KINDS = {

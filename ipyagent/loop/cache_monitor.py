@@ -53,6 +53,25 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
+BREAKS: dict[type[Event], Callable[[Any], str]] = {
+    SystemPromptFrozen: lambda event: f"the system prompt was rendered again ({event.why})",
+    Compacted: lambda event: f"compaction ({event.trigger})",
+    TurnsRemoved: lambda event: "turns were removed",
+    TurnCollapsed: lambda event: "a finished piece of work was collapsed",
+    DecisionUndone: lambda event: "a compaction was undone",
+    ResultsCleared: lambda event: f"{_results(len(event.calls))} cleared ({event.layer})",
+    ServerEdited: lambda event: f"the server left out {event.tokens:,} tokens" if event.cleared
+                                else "the server no longer leaves anything out",
+    ThinkingDropped: lambda event: "thinking left the context",
+    BlockDropped: lambda event: "pictures left the context",
+}  # fmt: skip
+"""What a recorded decision does to the cache."""
+
+
+def _results(count: int) -> str:
+    return "1 old tool result was" if count == 1 else f"{count:,} old tool results were"
+
+
 class CacheWatch:
     """Folds events; is told of each request (`sent`) and of the reply's usage (`answered`)."""
 
@@ -76,7 +95,7 @@ class CacheWatch:
                 if self._pending is None:  # an event of the past, taken up again
                     self._used_at = event.at
                     self._known.clear()  # what broke before it was told with that request
-                    self._hold(event.usage)
+                    self.expected = event.usage.cache_read + event.usage.cache_write
             case ForkEnded():
                 if event.usage.prompt and not event.model:  # a text of its own does not touch the prefix
                     self._used_at = event.at
@@ -84,37 +103,18 @@ class CacheWatch:
                 if self._model and event.model != self._model:
                     self._known.append("the model changed")
                 self._model = event.model
-            case SystemPromptFrozen():
-                if event.why:
-                    self._known.append(f"the system prompt was rendered again ({event.why})")
-            case Compacted():
-                self._known.append(f"compaction ({event.trigger})")
-            case TurnsRemoved():
-                self._known.append("turns were removed")
-            case TurnCollapsed():
-                self._known.append("a finished piece of work was collapsed")
-            case DecisionUndone():
-                self._known.append("a compaction was undone")
-            case ResultsCleared():
-                count = len(event.calls)
-                what = "1 old tool result was" if count == 1 else f"{count:,} old tool results were"
-                self._known.append(f"{what} cleared ({event.layer})")
-            case ServerEdited():
-                left_out = f"left out {event.tokens:,} tokens" if event.cleared else "no longer leaves anything out"
-                self._known.append(f"the server {left_out}")
-            case ThinkingDropped():
-                self._known.append("thinking left the context")
-            case BlockDropped():
-                self._known.append("pictures left the context")
+            case SystemPromptFrozen(why=""):
+                pass  # the first one
             case _:
-                pass  # the others only append
+                if (words := BREAKS.get(type(event))) is not None:  # the others only append
+                    self._known.append(words(event))
 
     def sent(self, request: Request, view: ContextView, ttl: str) -> None:
         """A request of the conversation goes out now."""
         self._pending = Sent(
             model=request.model,
-            system=view.system,
-            tools=view.tools,
+            system=tuple(view.system),
+            tools=tuple(view.tools),
             messages=tuple(view.messages),
             effort=request.effort,
             ttl=ttl,
@@ -136,24 +136,18 @@ class CacheWatch:
                 cause, expected = self._cause(before, now, miss)
                 found = CacheBroken(cause=cause, missed=missed, expected=expected)
         self._known.clear()
-        self._hold(usage)
+        self.expected = usage.cache_read + usage.cache_write
         if now is not None:
             self._last, self._pending, self._used_at = now, None, self.clock()
         return found
-
-    def _hold(self, usage: Usage) -> None:
-        self.expected = usage.cache_read + usage.cache_write
 
     def _cause(self, before: Sent | None, now: Sent, miss: str) -> tuple[str, bool]:
         """Why nobody foresaw it, and whether it is the way of the provider all the same."""
         says = f" (the server says {miss.replace('_', ' ')})" if miss else ""
         if before is not None:
-            if before.model != now.model:
-                return f"the model changed{says}", False
-            if list(before.tools) != list(now.tools):
-                return f"the tools changed{says}", False
-            if list(before.system) != list(now.system):
-                return f"the system prompt changed{says}", False
+            for what in ("model", "tools", "system"):
+                if getattr(before, what) != getattr(now, what):
+                    return f"the {'system prompt' if what == 'system' else what} changed{says}", False
             changed = first_change(before.messages, now.messages)
             if changed is not None:
                 return f"message {changed + 1} changed{says}", False

@@ -146,12 +146,17 @@ async def _work(
         system, tools, messages = [], reader.tools, [{"role": "user", "content": content}]
         tokens = estimate_blocks([*tools, *content])
     room = _room(session, order, tokens, window)
-    if order.by_server:
-        return await _compacted(session, order, system, tools, messages, spent, room)
-    if reader is None and limits.prompt_cache:
-        held = None if messages is whole else _held(session, whole, messages)
-        messages = _with_user(_marked(order, messages, held, limits.cache_ttl), _directive(order, limits.cache_ttl))
-    elif reader is None:
+    wish = {"instructions": order.directive} if order.directive.strip() else {}
+    if reader is None and limits.prompt_cache and not order.by_server:
+        held: int | None = None
+        if messages is not whole:  # of what the shorter copy has in common with the conversation
+            pairs = enumerate(zip(whole, messages, strict=False))
+            same = next((at for at, (one, other) in pairs if one is not other), len(messages))
+            held = session.view.held(same, CACHE_SECONDS[limits.cache_ttl])
+        messages = _marked(order, messages, held, limits.cache_ttl)
+        if order.permit is not None and order.enough is None:  # further requests are to read it, as a rule
+            said = {**said, "cache_control": mark_for(limits.cache_ttl)}
+    if reader is None and not order.by_server:
         messages = _with_user(messages, said)
     request = Request(
         model=info.model if reader is None else reader.name,
@@ -161,9 +166,18 @@ async def _work(
         max_tokens=room,
         effort=limits.effort if reader is None else "",
         purpose=order.purpose,
-        edits=session.server_edits() if reader is None else None,
+        edits=session.server_edits() if reader is None and not order.by_server else None,
+        compaction={"type": "summarize", **wish} if order.by_server else None,
         thinking=reader is None,
     )
+    if order.by_server:  # its own summary, as one block
+        reply = await _reply(session.model, request, spent)
+        stop = reply.said.stop_reason
+        found = [block for block in reply.said.blocks if block["type"] == "compaction" and block.get("content")]
+        if reply.broken or stop != "compaction" or len(found) != 1:
+            status = "refused" if stop == "refusal" else "failed"
+            return Forked(status=status, stop_reason=stop, message=reply.broken or reply.details or stop)
+        return Forked(status="finished", text=str(found[0]["content"]), stop_reason=stop, block=found[0])
     model = session.model if reader is None else reader.model  # the next turn may connect another one meanwhile
     patient = reader is None or reader.patient
     for _ in range(order.max_turns):
@@ -215,36 +229,6 @@ def _room(session: Session, order: ForkOrder, tokens: int, window: int) -> int:
             kind="blocked",
         )
     return max(1, min(most, window - tokens))
-
-
-async def _compacted(
-    session: Session,
-    order: ForkOrder,
-    system: list[Block],
-    tools: list[Block],
-    messages: list[dict[str, Any]],
-    spent: _Spent,
-    room: int,
-) -> Forked:
-    """The server's own summary, as one block."""
-    wish = {"instructions": order.directive} if order.directive.strip() else {}
-    request = Request(
-        model=session.info.model,
-        system=system,
-        tools=tools,
-        messages=messages,
-        max_tokens=room,
-        effort=session.limits.effort,
-        purpose=order.purpose,
-        compaction={"type": "summarize", **wish},
-    )
-    reply = await _reply(session.model, request, spent)
-    stop = reply.said.stop_reason
-    found = [block for block in reply.said.blocks if block["type"] == "compaction" and block.get("content")]
-    if reply.broken or stop != "compaction" or len(found) != 1:
-        status = "refused" if stop == "refusal" else "failed"
-        return Forked(status=status, stop_reason=stop, message=reply.broken or reply.details or stop)
-    return Forked(status="finished", text=str(found[0]["content"]), stop_reason=stop, block=found[0])
 
 
 async def _reply(model: Model, request: Request, spent: _Spent, *, patient: bool = True) -> ModelReply:
@@ -299,12 +283,6 @@ async def _call(
     return {**result, "is_error": True} if failed else result
 
 
-def _held(session: Session, whole: list[dict[str, Any]], copy: list[dict[str, Any]]) -> int:
-    """How many of the messages that the shorter copy has in common with the conversation the provider holds."""
-    same = next((at for at, (one, other) in enumerate(zip(whole, copy, strict=False)) if one is not other), len(copy))
-    return session.view.held(same, CACHE_SECONDS[session.limits.cache_ttl])
-
-
 def _marked(order: ForkOrder, messages: list[dict[str, Any]], held: int | None, ttl: str) -> list[dict[str, Any]]:
     """The messages with the marks that such work needs. Where a summary takes the place of the newest part, and where
     several requests read all of it with the directive, only the anchor stays (two of the four marks belong to system
@@ -331,20 +309,8 @@ def _marked(order: ForkOrder, messages: list[dict[str, Any]], held: int | None, 
     return messages
 
 
-def _directive(order: ForkOrder, ttl: str) -> Block:
-    """The order's words, with a mark where further requests are to read them: not where one is enough, as a rule."""
-    said = text_block(order.directive)
-    once = order.permit is None or order.enough is not None
-    return said if once else {**said, "cache_control": mark_for(ttl)}
-
-
 def _with_user(messages: list[dict[str, Any]], block: Block) -> list[dict[str, Any]]:
     """The messages with one more block of the user's side."""
     if messages and messages[-1]["role"] == "user":
         return [*messages[:-1], {"role": "user", "content": [*messages[-1]["content"], block]}]
     return [*messages, {"role": "user", "content": [block]}]
-
-
-def replaced(order: ForkOrder, **changes: Any) -> ForkOrder:
-    """The order with some things changed."""
-    return msgspec.structs.replace(order, **changes)

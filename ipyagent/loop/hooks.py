@@ -143,18 +143,16 @@ class CommandHook:
     def _meant(self, facts: dict[str, Any]) -> bool:
         return "tool" not in facts or fnmatchcase(str(facts["tool"]), self.entry.tool)
 
-    def _environment(self) -> dict[str, str]:
-        environ = {name: value for name, value in without_keys(os.environ).items() if name != MARK}
-        return {**environ, "IPYAGENT_HOOK": self.point}
-
     def _confined(self) -> contextlib.AbstractContextManager[tuple[list[str], dict[str, str]]]:
         """The command line and its environment, as its level has them. Raises CommandFailed where nothing here keeps a
         command at that level."""
         here = Path.cwd()
         root = find_root(here)
         root = root if here.is_relative_to(root) or is_shared(here) else here  # a linked worktree is its own
+        environ = {name: value for name, value in without_keys(os.environ).items() if name != MARK}
+        environ["IPYAGENT_HOOK"] = self.point
         try:
-            return sandbox.confined([*shell_words(), self.entry.command], self.entry.sandbox, root, self._environment())
+            return sandbox.confined([*shell_words(), self.entry.command], self.entry.sandbox, root, environ)
         except sandbox.NoSandbox as problem:
             raise CommandFailed(str(problem)) from None
 
@@ -362,7 +360,11 @@ class Hooks:
                 return None, why[0]
             if answer is None:
                 continue
-            if not _is_answer(answer):
+            if not (
+                isinstance(answer, dict)
+                and answer.keys() <= {"deny", "input"}
+                and isinstance(answer.get("input", {}), dict)
+            ):
                 return None, (
                     f"hook pre_tool ({_name(hook)}) returned {str(answer)[:100]!r}, which is no answer: it "
                     'may be None, {"deny": reason} or {"input": arguments}'
@@ -470,11 +472,6 @@ async def _within(value: Awaitable[Any], seconds: float) -> Any:
         task.cancel()
         raise HookFailed(f"it took longer than {seconds:g} s")
     return task.result()
-
-
-def _is_answer(answer: Any) -> bool:
-    """Whether a `pre_tool` hook said something that is understood."""
-    return isinstance(answer, dict) and answer.keys() <= {"deny", "input"} and isinstance(answer.get("input", {}), dict)
 
 
 def _name(hook: Hook) -> str:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -148,7 +148,9 @@ class Mailbox:
             if os.fstat(file.fileno()).st_size < self._read_to:  # somebody made it anew
                 self._read_to = self._lines = 0
             file.seek(self._read_to)
-            for line in _whole(file):
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return  # its writer is at work, or died there: the next one ends the line
                 self._lines += 1
                 self._read_to += len(line)
                 self._waiting += self._letters(line)
@@ -173,13 +175,6 @@ class Mailbox:
     def _tell(self, line: str) -> None:
         if line not in self.problems:
             self.problems.append(line)
-
-
-def _whole(file: Any) -> Iterator[bytes]:
-    for line in file:
-        if not line.endswith(b"\n"):
-            return  # its writer is at work, or died there: the next one ends the line
-        yield line
 
 
 def _append(handle: int, line: bytes) -> None:
@@ -252,7 +247,8 @@ def received(letter: MailMessage, redact: Callable[[str], str] = str) -> Message
         said = said[:MOST_CHARS] + f"\n[… {len(said) - MOST_CHARS:,} characters cut here …]"
     sender, session = summed(letter.sender, "somebody"), summed(letter.session, "")
     kind = "" if letter.kind == "text" else f' kind="{letter.kind}"'
-    head = f'<message from="{_quoted(sender)}"{kind}>'
+    name = _TAGS.sub("", sender).replace('"', "'").replace("<", "").replace(">", "")
+    head = f'<message from="{name}"{kind}>'
     text = f"{head}\n{_TAGS.sub('&lt;', said)}\n</message>"
     return MessageReceived(
         message=letter.id,
@@ -264,10 +260,6 @@ def received(letter: MailMessage, redact: Callable[[str], str] = str) -> Message
         session=session,
         tokens=estimate_text(text),
     )
-
-
-def _quoted(text: str) -> str:
-    return _TAGS.sub("", text).replace('"', "'").replace("<", "").replace(">", "")
 
 
 # ---- Who writes what to whom: what a session and a sub-agent do alike.

@@ -132,16 +132,11 @@ def write_report(
         write_atomically(path, f"{text}\n".encode("utf-8", "replace"), make=False)
     except OSError as problem:
         return f"no bug report could be written to {path}: {problem.strerror}"
-    for old in _reports(folder)[:-MOST_REPORTS]:
+    found = {name: int(match[1]) for name in names(folder) if (match := _NAME.fullmatch(name))}
+    for old in sorted(found, key=found.__getitem__)[:-MOST_REPORTS]:
         with suppress(OSError):
             remove(folder / old)
     return f"for a bug report, without secrets: {path}"
-
-
-def _reports(folder: Path) -> list[str]:
-    """Their names in a folder, oldest first."""
-    found = {name: int(match[1]) for name in names(folder) if (match := _NAME.fullmatch(name))}
-    return sorted(found, key=lambda name: found[name])
 
 
 def _versions() -> dict[str, str]:
@@ -193,7 +188,10 @@ async def ask(session: Session) -> ModelReply:
         except BadRequest as problem:
             if _mend(session, problem, mended):
                 continue
-            raise _reported(session, problem, request) from None
+            if isinstance(problem, PromptTooLong):
+                raise
+            where = write_report(session.journal.folder, session.journal.last, str(problem), request)
+            raise type(problem)(f"{problem}; {where}", kind=problem.kind, request_id=problem.request_id) from None
         except UnknownModel as problem:
             if isinstance(problem, NoSuchPath) or not await session.take_another():
                 raise
@@ -218,9 +216,8 @@ def _request(session: Session) -> tuple[Request, Count]:
             raise WindowTooSmall(f"{problem}; %agent new starts with the tools that fit") from None
         raise PromptTooLong(
             f"the context window is full: {count.tokens:,} of {state.window:,} tokens, the hard limit is "
-            f"{state.block_mark:,}; make room with %compact, start a new session with %agent new, or choose a "
-            "model with a "
-            "larger window",
+            f"{state.block_mark:,}; make room with %compact, start a new session with %agent new, or choose a model "
+            "with a larger window",
             kind="blocked",
         )
     limits = session.limits
@@ -396,14 +393,6 @@ def _mend(session: Session, problem: BadRequest, mended: set[str]) -> bool:
             session.record(BlockDropped(event=event, why=text[:200]))
             return True
     return False
-
-
-def _reported(session: Session, problem: BadRequest, request: Request) -> BadRequest:
-    """The same error, naming the file with the request that was refused."""
-    if isinstance(problem, PromptTooLong):
-        return problem
-    where = write_report(session.journal.folder, session.journal.last, str(problem), request)
-    return type(problem)(f"{problem}; {where}", kind=problem.kind, request_id=problem.request_id)
 
 
 class _Pieces:

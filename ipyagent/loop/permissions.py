@@ -187,7 +187,7 @@ class Permissions:
     @property
     def rules(self) -> tuple[PermissionRule, ...]:
         """The session's rules, then the project's. Raises SettingError for a broken file."""
-        return (*self._session, *self._stored())
+        return (*self._session, *map(parse_rule, self._read().get(self._root, [])))
 
     def with_mode(self, mode: Mode) -> Permissions:
         """The same rules under another mode: for one request."""
@@ -284,9 +284,6 @@ class Permissions:
         self._change(lambda rules: [kept for kept in rules if kept != str(rule)])
         self._session[:] = [kept for kept in self._session if kept != rule]
         return True
-
-    def _stored(self) -> list[PermissionRule]:
-        return [parse_rule(text) for text in self._read().get(self._root, [])]
 
     def _read(self) -> dict[str, list[str]]:
         """Every project's rules. Read anew each time: another kernel may have added one."""

@@ -222,7 +222,7 @@ class Session:
         limits: Limits,
         state: Callable[[ModelInfo, int], WindowState] | None,
         setting: Callable[[str], Any],
-        restoring: Callable[[Workspace], Awaitable[list[tuple[str, str]]]],
+        restoring: Callable[[Workspace], Awaitable[list[tuple[str, str]]]] | None = None,
         renewed: Callable[[], Sequence[Event]] | None = None,
         hold: Callable[[str, Any], str] | None = None,
         instead: Callable[[], Awaitable[bool]] | None = None,
@@ -230,11 +230,11 @@ class Session:
         """Give the session what its next turn works with (without a model: what calls alone work with). `state` tells
         where a model's window stands at a number of tokens, `setting` a setting by its name, `restoring` what should
         stand after a summary, `renewed` gives the head that comes with one of all messages, `hold` keeps the object of
-        a call alive and gives its handle (None: as before); `instead` connects it to another model where the server
-        does not have this one, and says whether there is one."""
+        a call alive and gives its handle (None: these as before); `instead` connects it to another model where the
+        server does not have this one, and says whether there is one."""
         self._instead = instead
         self._model, self.info, self.tools = model, info, tools
-        self.setting, self.restoring = setting, restoring
+        self.setting, self.restoring = setting, restoring or self.restoring
         self.renewed, self.hold = renewed or self.renewed, hold or self.hold
         self._permissions, self.limits, self._state = permissions, limits, state
 
@@ -351,48 +351,47 @@ class Session:
         if isinstance(event, Compacted):
             self._compacting()
         with held_sigint():  # between turns the main thread records too: journalled, applied and shown, or not at all
-            made = self._record(event)
+            with self._lock:  # and it does while background work goes on
+                made = self.journal.append(entering(event, self.redact))
+                state = self._replayed
+                whole, state.whole = state.whole and state.last is not None and made.parent == state.last.id, False
+                state.apply(made)
+                state.whole = whole
+            if isinstance(event, PermissionAsked) and isinstance(made, PermissionAsked):
+                made = msgspec.structs.replace(made, title=event.title, text=event.text, pattern=event.pattern)
+            if self.surface is not None:
+                self.surface.show(made)
+            for tell in tuple(self.heard):
+                tell(made)
         if isinstance(event, TurnEnded):
             self._save_soon()
         return made
 
-    def _record(self, event: E) -> E:
-        with self._lock:  # between turns the main thread records too, while background work goes on
-            made = self.journal.append(entering(event, self.redact))
-            state = self._replayed
-            whole, state.whole = state.whole and state.last is not None and made.parent == state.last.id, False
-            state.apply(made)
-            state.whole = whole
-        if isinstance(event, PermissionAsked) and isinstance(made, PermissionAsked):
-            made = msgspec.structs.replace(made, title=event.title, text=event.text, pattern=event.pattern)
-        if self.surface is not None:
-            self.surface.show(made)
-        for tell in tuple(self.heard):
-            tell(made)
-        return made
-
-    async def ask(self, question: PermissionAsked, call: str = "") -> PermissionAnswer:
-        """Put a question to the user and journal both; for whoever knows that somebody can be asked."""
-        asked = self.record(question)
+    async def ask(
+        self,
+        question: PermissionAsked,
+        call: str = "",
+        settled: Callable[[PermissionAnswer], Awaitable[PermissionAnswer]] | None = None,
+    ) -> PermissionAnswer:
+        """Put a question to the user and journal both; for whoever knows that somebody can be asked. The call is not
+        charged for the user's time (`waited`); `settled` makes of the answer the one that holds."""
+        asked, surface = self.record(question), self.surface
+        assert surface is not None
         await self.synced()
+        self.show_phase("waiting for your answer")
+        began = time.monotonic()
         try:
-            answer = await self.answered(asked, call)
+            try:
+                answer = await surface.ask(asked)
+            finally:
+                self.waited[call] = self.waited.get(call, 0.0) + time.monotonic() - began
+            answer = answer if settled is None else await settled(answer)
         except asyncio.CancelledError:
             self.record(PermissionAnswered(call=asked.call, answer="deny", by="stop"))
             raise
         reason = clean(answer.reason)
         self.record(PermissionAnswered(call=asked.call, answer=answer.answer, by=answer.by, reason=reason))
         return answer
-
-    async def answered(self, asked: PermissionAsked, call: str) -> PermissionAnswer:
-        """The answer of the user, for whose time the call is not charged (`waited`)."""
-        assert self.surface is not None
-        self.show_phase("waiting for your answer")
-        began = time.monotonic()
-        try:
-            return await self.surface.ask(asked)
-        finally:
-            self.waited[call] = self.waited.get(call, 0.0) + time.monotonic() - began
 
     def show_phase(self, phase: str) -> None:
         """Tell the surface what is going on now and where window and cost stand."""
@@ -408,8 +407,8 @@ class Session:
             window=self.state(self.view.count().tokens) if self._state is not None else None,
             cost=totals.cost,
             turn_cost=self.turn_cost,
-            tokens_read=totals.read,
-            tokens_prompt=totals.prompt,
+            tokens_read=totals.usage.cache_read,
+            tokens_prompt=totals.usage.prompt,
         )
 
     def begin_costs(self) -> None:

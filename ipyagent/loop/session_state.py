@@ -85,32 +85,11 @@ class TurnRecord(msgspec.Struct, kw_only=True):
 
 
 class Totals(msgspec.Struct):
-    """Sums over a session: tokens, requests, dollars (None once a price was not known)."""
+    """Sums over a session: tokens as of one response, requests, dollars (None once a price was not known)."""
 
-    read: int = 0
-    written: int = 0
-    uncached: int = 0
-    output: int = 0
+    usage: Usage = Usage()
     requests: int = 0
     cost: float | None = 0.0
-    written_1h: int = 0
-    """The part of `written` that was written for one hour."""
-    searches: int = 0
-    fetches: int = 0
-    """Web searches and pages fetched by the provider."""
-
-    @property
-    def usage(self) -> Usage:
-        """The tokens, as of one response."""
-        return Usage(
-            input=self.uncached, cache_read=self.read, cache_write=self.written, cache_write_1h=self.written_1h,
-            output=self.output, searches=self.searches, fetches=self.fetches,
-        )  # fmt: skip
-
-    @property
-    def prompt(self) -> int:
-        """All prompt tokens, cached or not."""
-        return self.read + self.written + self.uncached
 
     @property
     def weight(self) -> float:
@@ -121,13 +100,7 @@ class Totals(msgspec.Struct):
     def add(self, usage: Usage, cost: float | None, requests: int) -> None:
         """Add what so many requests took."""
         self.requests += requests
-        self.read += usage.cache_read
-        self.written += usage.cache_write
-        self.uncached += usage.input
-        self.output += usage.output
-        self.written_1h += usage.cache_write_1h
-        self.searches += usage.searches
-        self.fetches += usage.fetches
+        self.usage += usage
         self.cost = None if cost is None or self.cost is None else self.cost + cost
 
 

@@ -82,7 +82,7 @@ async def kept(
 
     A stop meanwhile does not lose the result: the cancellation comes at the caller's next await.
     """
-    blocks = without_secrets((_without_keys(block) for block in output.blocks), redact)
+    blocks = without_secrets((_reworded(block, hidden) for block in output.blocks), redact)
     if not session.setting(f"layer_{store_results.name}"):
         return StoredResult(blocks)
     own = getattr(session.tools.get(str(call["name"])), "store_chars", None)
@@ -114,7 +114,7 @@ async def kept(
         why = f"a result could not be kept in a file ({reason}): it is cut"
         session.record(LayerFailed(layer=store_results.name, why=why))
         most = message_chars(int(session.setting("tool_output_chars")), session.info.window)
-        return StoredResult(tuple(_cut(block, most) for block in blocks))
+        return StoredResult(tuple(_reworded(block, lambda text: capped(text, most)) for block in blocks))
     for event in stored.events:
         session.record(event)
     return stored
@@ -150,12 +150,8 @@ def _raw(live: ObjectRef | None) -> bytes | None:
     return data
 
 
-def _without_keys(block: Block) -> Block:
-    return {**block, "text": hidden(block["text"])} if block["type"] == "text" else block
-
-
-def _cut(block: Block, limit: int) -> Block:
-    return {**block, "text": capped(block["text"], limit)} if block["type"] == "text" else block
+def _reworded(block: Block, change: Callable[[str], str]) -> Block:
+    return {**block, "text": change(block["text"])} if block["type"] == "text" else block
 
 
 # ---- What a model does wrong without noticing: the same failing call again and again, a tool call written as text,
@@ -271,7 +267,9 @@ def written_call(text: str, names: Collection[str]) -> str:
                 case "Action:":
                     meant = "\nAction Input:" in near and near.split("\n")[0].strip() in names
                 case _:
-                    meant = any(_named(near, name) for name in names)
+                    meant = any(
+                        name in near and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", near) for name in names
+                    )
             if meant:
                 return form.strip("` =").removesuffix(" name")
     for one in objects:
@@ -279,12 +277,6 @@ def written_call(text: str, names: Collection[str]) -> str:
         if found is not None and found.group(1) in names and _GIVEN.search(one):
             return "JSON"
     return ""
-
-
-def _named(near: str, name: str) -> bool:
-    at = near.find(name)
-    before, behind = near[at - 1 : at] if at > 0 else "", near[at + len(name) : at + len(name) + 1]
-    return at >= 0 and not (before.isalnum() or before == "_" or behind.isalnum() or behind == "_")
 
 
 def is_empty(blocks: tuple[Block, ...]) -> bool:
@@ -497,30 +489,27 @@ async def _allow(
         if isinstance(decision, Allow) and decision.by != "mode":
             session.consented[call] = decision.by
         return decision.level if isinstance(decision, Allow) else "open"
-    question = decision.question
-    asked = session.record(
-        PermissionAsked(
-            call=asking,
-            tool=tool.name,
-            title=clean(question.title),
-            text=clean(question.text),
-            language=question.language,
-            pattern=decision.pattern,
-            digest=decision.digest,
-            danger=clean(decision.danger),
-            said=clean(question.said),
-        )
+    question, changed = decision.question, None
+    asked = PermissionAsked(
+        call=asking,
+        tool=tool.name,
+        title=clean(question.title),
+        text=clean(question.text),
+        language=question.language,
+        pattern=decision.pattern,
+        digest=decision.digest,
+        danger=clean(decision.danger),
+        said=clean(question.said),
     )
-    await session.synced()
-    try:
-        answer = await session.answered(asked, call)
+
+    async def settled(answer: PermissionAnswer) -> PermissionAnswer:
+        nonlocal changed
         changed = _changed(tool, given, workspace, decision.digest) if answer.answer != "deny" else None
         if answer.answer == "always" and (changed or not await _saved(session, decision.pattern)):
-            answer = PermissionAnswer("once", answer.reason, answer.by)
-    except asyncio.CancelledError:
-        session.record(PermissionAnswered(call=asking, answer="deny", by="stop"))
-        raise
-    session.record(PermissionAnswered(call=asking, answer=answer.answer, by=answer.by, reason=clean(answer.reason)))
+            return PermissionAnswer("once", answer.reason, answer.by)
+        return answer
+
+    answer = await session.ask(asked, call, settled)
     if answer.answer == "deny":
         raise ToolFailure(f"The user denied this call.{because(answer.reason)}")
     if changed is not None:

@@ -423,7 +423,8 @@ class RunWatch:
             return
         if host.startswith("unix:"):
             path = host.removeprefix("unix:")
-            if _acts_for_others(path):
+            name = os.path.basename(path)
+            if path == os.environ.get("SSH_AUTH_SOCK") or name.startswith(_SOCKETS) or "/agent." in path:
                 self._ask(host, f"use the socket {path}", path, "another program acts for whoever uses it")
             return
         host = host.lower().rstrip(".").partition("%")[0]
@@ -441,7 +442,8 @@ class RunWatch:
         name = os.path.basename(program)
         if self._refuses and self._mode == "read_only":
             raise Refused("mode is read_only: no program may be started")
-        if not self._guards or (name in LOOKS and _is_of_system(program)):
+        of_system = os.path.isabs(program) and os.path.realpath(os.path.dirname(program)) in _SYSTEM
+        if not self._guards or (name in LOOKS and of_system):
             return
         danger = shell_danger(command, self._workspace.folder)
         if not self._asks and not danger:
@@ -455,10 +457,21 @@ class RunWatch:
     def ends(self, process: int, group: bool) -> None:
         if self._refuses and self._mode == "read_only":
             raise Refused("mode is read_only: no process may be ended")
-        if self._guards and not _is_own(process):
-            what = f"process group {process}" if group else f"process {process}"
-            why = "it may end a process that it did not start"
-            self._ask(f"process:{process}", f"send a signal to {what}", _process(process), why)
+        if not self._guards:
+            return
+        import psutil
+
+        try:
+            found = psutil.Process(process)
+            if any(parent.pid == os.getpid() for parent in found.parents()):  # this process has started it
+                return
+        except psutil.Error:
+            return  # there is none
+        text = str(process)
+        with suppress(psutil.Error):
+            text = f"{process}: {' '.join(found.cmdline())[:500]}"
+        what = f"process group {process}" if group else f"process {process}"
+        self._ask(f"process:{process}", f"send a signal to {what}", text, "it may end a process that it did not start")
 
     def failed(self, problem: Exception) -> None:
         self._say(f"what code did could not be looked at ({type(problem).__name__}: {problem})")
@@ -570,30 +583,3 @@ def _is_here(host: str, address: Any, port: int) -> bool:
     with suppress(ValueError):
         return not port or all(urlsplit(proxy).port != port for proxy in getproxies().values())
     return True
-
-
-def _is_of_system(program: str) -> bool:
-    """Whether it lies where the system keeps its programs."""
-    return os.path.isabs(program) and os.path.realpath(os.path.dirname(program)) in _SYSTEM
-
-
-def _acts_for_others(path: str) -> bool:
-    name = os.path.basename(path)
-    return path == os.environ.get("SSH_AUTH_SOCK") or name.startswith(_SOCKETS) or "/agent." in path
-
-
-def _is_own(process: int) -> bool:
-    """Whether this process has started it."""
-    import psutil
-
-    with suppress(psutil.Error):
-        return any(parent.pid == os.getpid() for parent in psutil.Process(process).parents())
-    return True  # there is none
-
-
-def _process(process: int) -> str:
-    import psutil
-
-    with suppress(psutil.Error):
-        return f"{process}: {' '.join(psutil.Process(process).cmdline())[:500]}"
-    return str(process)

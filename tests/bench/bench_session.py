@@ -59,12 +59,12 @@ def rows() -> list[tuple[str, str, str]]:
         totals, tokens = agent.session.history.totals, agent.session.view.count().tokens
         refused, requests = len(server.refused), len(server.messages)
         agent.close()
-    finished = ends.count("finished")
+    finished, usage = ends.count("finished"), totals.usage
     return [
         *_kept_rows(),
         (f"{TURNS} turns of an analysis: finished", f"{finished}", f"{TURNS}"),
         (f"requests refused of {requests}", f"{refused}", "0"),
-        ("cache-read share of all prompt tokens", f"{100 * totals.read / totals.prompt:.2f} %", "at least 95 %"),
+        ("cache-read share of all prompt tokens", f"{100 * usage.cache_read / usage.prompt:.2f} %", "at least 95 %"),
         ("window at the end", f"{tokens:,} tokens, {seconds:.0f} s in all, ${totals.cost or 0:.2f}", ""),
     ]
 

@@ -184,7 +184,7 @@ def test_by_threshold_the_server_compacts_within_a_request(tmp_path: Path) -> No
         parts = next(e.usage["iterations"] for e in room.server.messages if len(e.usage.get("iterations") or ()) > 1)
         assert billed.billed.output == sum(part["output_tokens"] for part in parts)
         assert billed.cost == pytest.approx(sum(cost_of(MODEL, _usage(part)) for part in parts))
-        assert agent.session.history.totals.prompt == sum(map(_prompt, room.server.messages))
+        assert agent.session.history.totals.usage.prompt == sum(map(_prompt, room.server.messages))
         assert agent.session.history.breaks == [], "the provider compacted because we had asked for it"
 
 

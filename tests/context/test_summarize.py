@@ -16,7 +16,6 @@ import pytest
 from compact_room import GOOD, Answer, CompactRoom, compact_room, directive_in, plain, words
 
 from ipyagent import Agent
-from ipyagent.assembly.requests import Options
 from ipyagent.context.summarize import rounds_to_drop, stated_gap
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.events import Compacted, ForkEnded, LayerDecision, LayerFailed, ToolReturned
@@ -524,7 +523,7 @@ def test_a_stop_at_any_await_leaves_the_conversation_or_the_whole_boundary(room:
         room.summaries = [replace(GOOD, delay=0.002)]  # else a slow machine reads several events at once
         before, wire = len(room.of(agent, Compacted)), session.view.wire()
         model = agent.connections.get(agent.model, agent.endpoint())
-        await agent.connect(session, model, agent.tools_now(), Options())
+        await agent.connect_now(session, model)
         engine = Engine(session, agent.workspace(session, main))
         ended = await _stopped_at(engine.compact("manual"), step)
         made = len(room.of(agent, Compacted)) - before

@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from ipyagent.assembly.settings import at_exit, small_model_of
 from ipyagent.errors import AgentError, JournalError, ModelError, NoSuchPath, UnknownModel
 from ipyagent.journal.blocks import CACHE_SECONDS
@@ -29,7 +31,7 @@ from ipyagent.journal.protocols import Forked, ForkOrder, Rates, Surface
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.background import Background
-from ipyagent.loop.fork import ForkReader, Wire, replaced, run_fork
+from ipyagent.loop.fork import ForkReader, Wire, run_fork
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import CACHE_READ, rates_of
 from ipyagent.parts import Beside
@@ -153,7 +155,7 @@ class MemoryExtractor:
                     files = tuple(dict.fromkeys(policy.saved))
                     session.record(MemoryExtracted(upto=ended.upto, files=files))
 
-            both = replaced(
+            both = msgspec.structs.replace(
                 notes,
                 directive=f"{BOTH}\n{notes.directive}\n{mine.directive}",
                 max_turns=max(notes.max_turns, mine.max_turns),

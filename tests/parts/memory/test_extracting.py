@@ -167,7 +167,7 @@ def test_it_is_told_what_exists_and_how_much_it_may_use_and_nothing_of_it_enters
 def test_only_if_enabled_only_with_memory_and_only_while_there_is_money(room: ExtractRoom) -> None:
     for settings in ({"max_cost_per_day": 1e-9}, {"extraction": False}, {"memory": False}):
         agent = room.agent(**settings)
-        agent.note_spent(0.0)
+        agent.setup.note_spent(0.0)
         room.turn(agent, "we always report medians")
         agent.close()
     assert room.asked(extractions=True) == []

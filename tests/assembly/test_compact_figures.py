@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,12 +29,6 @@ from ipyagent.practice.server import Exchange
 from ipyagent.ui.transcript import notice_of
 
 HEAVY = 1_600
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[CompactRoom]:
-    with compact_room(tmp_path) as made:
-        yield made
 
 
 def weighed(place: CompactRoom, turns: int = 3) -> Agent:
@@ -292,7 +285,6 @@ def test_over_the_days_limit_a_compaction_is_made_only_where_it_costs_nothing(tm
         agent.settings.layer_notes = True
         assert "(notes)" in agent.compact()
         assert len(room.server.messages) == requests
-        assert agent.session is not None
         assert agent.session.history.totals.cost == spent
         assert agent.session.history.compact_failures == 0
 
@@ -318,7 +310,7 @@ def test_it_is_paid_back_after_as_many_requests_as_is_said(place: CompactRoom) -
     each = (made.tokens_before - made.tokens_after) * rates.read
     assert made.paid_back == pytest.approx(once / each, abs=1.5)
     assert f"pays for itself after about {made.paid_back} more requests" in said
-    assert notice_of(made)[0].endswith(f"tokens, pays for itself after about {made.paid_back} more requests")  # type: ignore[index]
+    assert notice_of(made)[0].endswith(f"tokens, pays for itself after about {made.paid_back} more requests")
 
 
 KINDS = ("summary", "a part", "automatic", "reactive", "notes", "snip", "collapse", "undo", "the model's")
@@ -336,7 +328,6 @@ def test_after_each_kind_of_compaction_the_count_is_the_servers(tmp_path: Path, 
         for number in range(1, 6):
             table = tool("python", {"code": f"print({words(number, 900)!r})"}, thinking=f"box {number}")
             room.turn(agent, f"weigh box {number}: {words(number, 300)}", table, text(f"box {number} is 3 kg"))
-        assert agent.session is not None
         view = agent.session.view
         head = view.head_tokens
         rules = [f"{words(number, 30)}: round to {number} digits" for number in range(10)]

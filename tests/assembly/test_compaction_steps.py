@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from compact_room import CompactRoom, compact_room, words
+from compact_room import CompactRoom, words
 
 from ipyagent import Agent
 from ipyagent.assembly.compaction import CompactOptions, parse_compact
@@ -17,12 +15,6 @@ from ipyagent.journal.events import Compacted, DecisionUndone, ResultsCleared, T
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import ContextView
 from ipyagent.practice.replies import text, tool
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[CompactRoom]:
-    with compact_room(tmp_path) as made:
-        yield made
 
 
 def printed(place: CompactRoom, turns: int = 7, **settings: Any) -> Agent:
@@ -149,7 +141,6 @@ def test_the_price_is_the_rewrite_once_against_the_saving_with_each_request(plac
     found = re.search(
         r"The ([\d,]+) tokens after .* \$([\d.]+) more .* ([\d,]+) tokens fewer, \$([\d.]+) .* after ([\d,]+)", said
     )
-    assert found is not None
     written, saved = int(found[1].replace(",", "")), int(found[3].replace(",", ""))
     rates = place.session(agent).rates()
     once, each = written * (rates.write - rates.read), saved * rates.read

@@ -107,7 +107,7 @@ def test_another_session_in_the_same_kernel_is_told_everything(place: CompactRoo
     agent = place.agent()
     run(agent, "RATE = 1.19")
     place.turn(agent, "one")
-    first = agent.session.journal.session  # type: ignore[union-attr]
+    first = agent.session.journal.session
     agent.new()
     place.turn(agent, "two")
     assert "Variables now:\nRATE  1.19" in contexts(place.bodies[-1])[0]

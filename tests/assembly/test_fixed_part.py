@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from compact_room import CompactRoom, compact_room
+from compact_room import CompactRoom
 from rooms import plain, room
 
 from ipyagent import tool as user_tool
@@ -31,12 +30,6 @@ ESTIMATED = {
 }  # fmt: skip
 """Tokens of each tool as the estimate before the first answer counts them."""
 STEPS = {"steps": [{"step": "load"}, {"step": "plot", "state": "doing"}]}
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[CompactRoom]:
-    with compact_room(tmp_path) as made:
-        yield made
 
 
 def test_the_fixed_part_takes_at_most_3500_tokens(tmp_path: Path) -> None:

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-from compact_room import CompactRoom, compact_room, words
+from compact_room import CompactRoom, words
 
 from ipyagent.extension.context_report import report, summary
 from ipyagent.practice.replies import text
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[CompactRoom]:
-    with compact_room(tmp_path) as made:
-        yield made
 
 
 def test_a_session_that_is_taken_up_again_stands_where_it_stood(place: CompactRoom) -> None:

@@ -20,7 +20,7 @@ EAGER = {"clear_policy": "every_turn"}
 def rounds(count: int, **given: object) -> Talk:
     talk = Talk().user()
     for _ in range(count):
-        talk.call(**given)  # type: ignore[arg-type]
+        talk.call(**given)
     return talk.answer().user()
 
 

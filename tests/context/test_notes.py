@@ -190,7 +190,6 @@ def test_notes_are_written_when_enough_was_said_and_cover_it(room: NotesRoom) ->
     assert said[-1].id < written.upto < fork.id
     assert written.tokens == estimate_text(room.notes(agent))
     assert written.calls == 2
-    assert agent.session is not None
     assert agent.session.history.totals.requests == 3
     said_now = f"notes: {written.tokens:,} tokens, up to turn 2, in {agent.session.journal.folder}"
     assert said_now in summary(agent)
@@ -240,7 +239,7 @@ def test_the_fork_can_touch_nothing_but_the_notes(room: NotesRoom) -> None:
 
     room.updates = [try_all, text("Done.")]
     room.turn(agent, words(1, 1_800))
-    results = list(room.asked(updates=True)[1].body["messages"][-1]["content"])  # type: ignore[index]
+    results = list(room.asked(updates=True)[1].body["messages"][-1]["content"])
     assert [bool(block.get("is_error")) for block in results] == [True] * 6 + [False]
     assert (room.folder / "data.txt").read_text() == "mine"
     assert not (room.folder / "made").exists()
@@ -266,7 +265,7 @@ def test_a_full_section_is_pointed_out_and_never_grows_beyond_its_limit(room: No
     stored = room.notes(agent)
     assert estimate_text(stored.split(LOG)[1].strip()) <= 400
     room.turn(agent, words(2, 1_200))
-    order = directive_in(room.asked(updates=True)[2].body)  # type: ignore[arg-type]
+    order = directive_in(room.asked(updates=True)[2].body)
     assert 'shorten these first: "Worklog"' in order
     assert "400 tokens a section" in order
 
@@ -317,7 +316,7 @@ def test_an_update_that_changes_no_text_leaves_the_cursor_and_what_followed_is_k
     agent.settings.keep_most_tokens = 8_000
     agent.settings.auto_compact_percent = 3
     room.turn(agent, "and now?")
-    assert "the curlew is 2 kg" in str(room.asked(updates=False)[-1].body["messages"])  # type: ignore[index]
+    assert "the curlew is 2 kg" in str(room.asked(updates=False)[-1].body["messages"])
 
 
 def test_notes_written_while_turns_were_out_do_not_cover_them_once_they_are_back(room: NotesRoom) -> None:
@@ -327,7 +326,6 @@ def test_notes_written_while_turns_were_out_do_not_cover_them_once_they_are_back
     agent.compact("--snip 1")
     room.turn(agent, words(1, 1_800))
     [written] = room.events(agent, NotesWritten)
-    assert agent.session is not None
     assert agent.session.history.notes == written
     agent.compact("--undo")
     assert agent.session.history.notes is None
@@ -336,16 +334,11 @@ def test_notes_written_while_turns_were_out_do_not_cover_them_once_they_are_back
 def test_notes_that_the_user_changed_meanwhile_stay_as_they_are(room: NotesRoom) -> None:
     agent = room.agent()
     room.turn(agent, words(1, 1_800))
-    assert agent.session is not None
     path = agent.session.journal.folder / "notes.md"
 
     def while_i_write(body: dict[str, Any]) -> Reply:
         path.write_text(path.read_text() + "\nmine\n")
-        made = noting((STATE, "late"))
-        assert callable(made)
-        answer = made(body)
-        assert isinstance(answer, Reply)
-        return answer
+        return noting((STATE, "late"))(body)
 
     room.updates = [while_i_write]
     room.turn(agent, words(2, 1_200))
@@ -361,17 +354,17 @@ def test_template_and_prompt_of_a_trusted_project_take_the_place_of_ours(room: N
     (own / "prompt.md").write_text("Write in {{path}}, {{nobody}} else. Now:\n{{notes}}")
     agent = room.agent()
     room.turn(agent, words(1, 1_800))
-    assert "Bring the notes" in directive_in(room.asked(updates=True)[-1].body)  # type: ignore[arg-type]
+    assert "Bring the notes" in directive_in(room.asked(updates=True)[-1].body)
     assert room.notes(agent).count("\n# ") == 9, "not trusted: ours"
     agent.project.trust()
     agent.new()
     room.update = noting(("_What was found._", "{{path}} is a curlew"))
     room.turn(agent, words(1, 1_800))
-    order = directive_in(room.asked(updates=True)[-1].body)  # type: ignore[arg-type]
+    order = directive_in(room.asked(updates=True)[-1].body)
     assert "{{nobody}} else. Now:\n# Findings" in order
     assert room.notes(agent) == "# Findings\n_What was found._\n{{path}} is a curlew\n\n# Log\n"
     room.turn(agent, words(2, 1_800))
-    assert "{{path}} is a curlew" in directive_in(room.asked(updates=True)[-1].body)  # type: ignore[arg-type]
+    assert "{{path}} is a curlew" in directive_in(room.asked(updates=True)[-1].body)
 
 
 # ---------------------------------------------------------------------- compacting
@@ -398,7 +391,6 @@ def test_at_the_mark_the_notes_are_the_summary_and_no_model_is_called(room: Note
     conversation = room.asked(updates=False)
     assert len(room.server.messages) - asked <= 2, "one request, at most one update behind it"
     body = conversation[-1].body
-    assert body is not None
     first = body["messages"][0]["content"][0]["text"]
     assert "# Worklog" in first
     assert "heron 5" in first
@@ -409,7 +401,6 @@ def test_at_the_mark_the_notes_are_the_summary_and_no_model_is_called(room: Note
     assert "answer 0" not in sent
     assert "and now the newest words" in sent
     assert "'type': 'thinking'" not in str(body["messages"][:-1])
-    assert agent.session is not None
     assert 0.7 < made.tokens_after / agent.session.view.count().tokens < 1.4
     room.turn(agent, "go on", text("on we go"))
 
@@ -420,18 +411,16 @@ def test_what_is_not_noted_yet_is_kept_and_enough_before_it(room: NotesRoom) -> 
     agent.settings.notes_step = 1_000_000  # notes stand still from here
     for number in range(5, 8):
         room.turn(agent, f"turn {number}: " + words(number, 900), PYTHON, text(f"answer {number}"))
-    assert agent.session is not None
     noted = agent.session.history.notes
-    assert noted is not None
     agent.settings.auto_compact_percent = 32
     room.turn(agent, "newest", text("after"))
     [made] = room.events(agent, Compacted)
     assert made.last < noted.upto
-    sent = str(room.asked(updates=False)[-1].body["messages"])  # type: ignore[index]
+    sent = str(room.asked(updates=False)[-1].body["messages"])
     for number in (5, 6, 7):
         assert f"answer {number}" in sent
         assert f"turn {number}: " in sent
-    kept = list(room.asked(updates=False)[-1].body["messages"][1:])  # type: ignore[index]
+    kept = list(room.asked(updates=False)[-1].body["messages"][1:])
     assert sum(any(block["type"] == "text" for block in message["content"]) for message in kept) >= 3
 
 
@@ -481,7 +470,7 @@ def test_a_turn_that_begins_near_the_mark_is_compacted_by_notes_before_it_thinks
     assert made.tokens_before < agent.session.state(0).auto_mark
     newest = room.events(agent, UserMessage)[-1]
     assert newest.id < made.id < [event.id for event in room.events(agent, AssistantMessage)][-2]
-    assert rules.read_text() in str(room.server.messages[-1].body["system"]), "as after any compaction"  # type: ignore[index]
+    assert rules.read_text() in str(room.server.messages[-1].body["system"]), "as after any compaction"
     assert len(room.server.messages) - asked == 3, "two requests and the notes of the turn: the compaction is free"
     assert room.refused() == []
 
@@ -519,7 +508,7 @@ def test_in_a_long_open_turn_the_request_itself_is_kept_word_for_word(room: Note
     assert result.status == "finished", result.message
     assert [event.method for event in room.events(agent, Compacted)][:1] == ["notes"]
     for exchange in room.asked(updates=False)[-3:]:
-        assert "find the CURLEW exactly" in str(exchange.body["messages"])  # type: ignore[index]
+        assert "find the CURLEW exactly" in str(exchange.body["messages"])
 
 
 def test_a_second_compaction_takes_the_first_ones_place(room: NotesRoom) -> None:
@@ -532,11 +521,10 @@ def test_a_second_compaction_takes_the_first_ones_place(room: NotesRoom) -> None
     made = room.events(agent, Compacted)
     assert [event.method for event in made] == ["notes", "notes"]
     room.turn(agent, "go on", text("fine"))
-    sent = str(room.asked(updates=False)[-1].body["messages"])  # type: ignore[index]
+    sent = str(room.asked(updates=False)[-1].body["messages"])
     assert sent.count("These are the notes that were kept") == 1
     assert "heron 11" in sent
     stored = room.events(agent)
-    assert agent.session is not None
     assert ContextView.of(stored).messages == agent.session.view.messages
 
 
@@ -570,12 +558,10 @@ def test_a_compaction_during_an_update_uses_the_finished_notes(room: NotesRoom) 
     agent = grown(room)
     assert "heron 5" in room.notes(agent)
     gate = threading.Event()
-    room.updates = [lambda body: noting_reply(body) if gate.wait(10) else fault(500)]
+    room.updates = [lambda body: noting((LOG, "late heron"))(body) if gate.wait(10) else fault(500)]
     room.turn(agent, "turn 6: " + words(6, 900), text("answer 6"), settle=False)
-    assert agent.session is not None
     assert agent.session.background.busy
     made = engine_compact(agent)
-    assert made is not None
     assert agent.session.background.busy, "the compaction did not wait for the update"
     assert "heron 5" in made.blocks[0]["text"]
     assert "late heron" not in made.blocks[0]["text"]
@@ -588,18 +574,9 @@ def test_a_compaction_during_an_update_uses_the_finished_notes(room: NotesRoom) 
     for number in range(7, 9):
         room.turn(agent, f"turn {number}: " + words(number, 900), text(f"answer {number}"))
     again = engine_compact(agent)
-    assert again is not None
     assert "late heron" in again.blocks[0]["text"]
     room.turn(agent, "go on", text("fine"))
     assert ContextView.of(room.events(agent)).messages == agent.session.view.messages
-
-
-def noting_reply(body: dict[str, Any]) -> Reply:
-    made = noting((LOG, "late heron"))
-    assert callable(made)
-    answer = made(body)
-    assert isinstance(answer, Reply)
-    return answer
 
 
 def engine_compact(agent: Any, **how: Any) -> Any:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from any_order import Walk
-from compact_room import CompactRoom, compact_room, directive_in, plain, words
+from compact_room import CompactRoom, directive_in, plain, words
 from PIL import Image
 
 from ipyagent import tool as make_tool
@@ -28,12 +26,6 @@ TOO_LONG = Fault(400, "invalid_request_error", "prompt is too long: 41000 tokens
 TOO_LARGE = Fault(413, "request_too_large", "Request exceeds 33554432 bytes")
 COMPACT = tool("compact", {"instructions": "keep all"})
 ZEBRA = text("<analysis>so</analysis><summary>1. Request and intent: remember ZEBRA.</summary>")
-
-
-@pytest.fixture
-def room(tmp_path: Path) -> Iterator[CompactRoom]:
-    with compact_room(tmp_path) as made:
-        yield made
 
 
 def sent(room: CompactRoom, number: int = -1) -> str:
@@ -233,8 +225,6 @@ def test_what_is_taken_back_goes_out_as_the_bytes_that_the_provider_has(
     size = len(before["messages"])
     assert bare(after["messages"][:size]) == bare(before["messages"])
     usage = room.server.messages[-1].usage
-    assert held is not None
-    assert usage is not None
     assert usage["cache_read_input_tokens"] >= held["cache_read_input_tokens"] + held["cache_creation_input_tokens"]
     count = room.session(agent).view.count().tokens
     told = sum(usage[f"{kind}input_tokens"] for kind in ("", "cache_read_", "cache_creation_"))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-from compact_room import CompactRoom, compact_room, directive_in, words
+from compact_room import CompactRoom, directive_in, words
 from PIL import Image
 
 from ipyagent import tool as make_tool
@@ -31,12 +28,6 @@ def brochure() -> ToolOutput:
     """A PDF document."""
     source = {"type": "base64", "media_type": "application/pdf", "data": PDF}
     return ToolOutput(blocks=({"type": "document", "source": source},))
-
-
-@pytest.fixture
-def room(tmp_path: Path) -> Iterator[CompactRoom]:
-    with compact_room(tmp_path) as made:
-        yield made
 
 
 def pictures(body: dict[str, Any]) -> list[dict[str, Any]]:

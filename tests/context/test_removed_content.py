@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from compact_room import CompactRoom, compact_room, plain, words
+from compact_room import CompactRoom, plain, words
 from notes_room import notes_room
 from situations import Talk
 from test_collapse import Talk as Turns
@@ -27,21 +26,15 @@ PIXEL = base64.b64decode(
 )
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[CompactRoom]:
-    with compact_room(tmp_path) as made:
-        yield made
-
-
-def weighed(place: CompactRoom, **settings: Any) -> Agent:
-    agent = place.agent(**settings)
+def weighed(room: CompactRoom, **settings: Any) -> Agent:
+    agent = room.agent(**settings)
     for number in range(4):
-        place.turn(agent, f"weigh box {number}: {words(number, 1_000)}", text(f"done {number}"))
+        room.turn(agent, f"weigh box {number}: {words(number, 1_000)}", text(f"done {number}"))
     return agent
 
 
-def kept(place: CompactRoom, agent: Agent, number: int = 1) -> str:
-    return (place.session(agent).journal.folder / FOLDER / f"left-{number}.txt").read_text("utf-8")
+def kept(room: CompactRoom, agent: Agent, number: int = 1) -> str:
+    return (room.session(agent).journal.folder / FOLDER / f"left-{number}.txt").read_text("utf-8")
 
 
 # ---------------------------------------------------------------------- cleared results
@@ -99,7 +92,6 @@ def test_pictures_are_kept_beside_the_text(tmp_path: Path) -> None:
     blocks = ({"type": "text", "text": "a plot"}, {"type": "image", "source": image})
     talk.add(ToolReturned(call="toolu_0", name="python", blocks=blocks))
     left = left_results(talk.answer().view, tmp_path, talk.view.results)
-    assert left is not None
     assert left.write() == ""
     assert "a plot\n[image: tool-results/left-1-1.png]" in (tmp_path / left.path).read_text("utf-8")
     assert (tmp_path / FOLDER / "left-1-1.png").read_bytes() == PIXEL
@@ -108,7 +100,6 @@ def test_pictures_are_kept_beside_the_text(tmp_path: Path) -> None:
 def test_a_range_is_written_with_who_said_it_and_without_thinking(tmp_path: Path) -> None:
     talk = Talk().user("How long is it?").call(thinking=True, words=3).answer().user("And now?").answer()
     left = left_ranges(talk.view, tmp_path, [(1, 6)])
-    assert left is not None
     headings = re.findall(r"===== (.*) =====", left.text)
     assert headings == ["user", "assistant calls python", "python: df.head()", "assistant"]
     assert "code: df.head()" in left.text
@@ -120,74 +111,74 @@ def test_a_range_is_written_with_who_said_it_and_without_thinking(tmp_path: Path
 # ---------------------------------------------------------------------- ranges
 
 
-def test_a_summary_names_the_file_that_holds_every_word(place: CompactRoom) -> None:
-    agent = weighed(place)
+def test_a_summary_names_the_file_that_holds_every_word(room: CompactRoom) -> None:
+    agent = weighed(room)
     agent.compact()
-    (made,) = place.of(agent, Compacted)
+    (made,) = room.of(agent, Compacted)
     line = "What stood here is kept word for word in tool-results/left-1.txt (grep it, read_file with offset)."
     assert line in [block["text"] for block in made.blocks]
-    assert all(f"weigh box {number}: {words(number, 1_000)}" in kept(place, agent) for number in range(4))
-    assert "===== assistant =====\ndone 2" in kept(place, agent)
-    place.replays(agent)
+    assert all(f"weigh box {number}: {words(number, 1_000)}" in kept(room, agent) for number in range(4))
+    assert "===== assistant =====\ndone 2" in kept(room, agent)
+    room.replays(agent)
 
 
-def test_a_second_summary_points_to_the_file_that_names_the_first(place: CompactRoom) -> None:
-    agent = weighed(place)
+def test_a_second_summary_points_to_the_file_that_names_the_first(room: CompactRoom) -> None:
+    agent = weighed(room)
     agent.compact()
-    place.turn(agent, f"weigh box 9: {words(9, 2_000)}", text("done 9"))
+    room.turn(agent, f"weigh box 9: {words(9, 2_000)}", text("done 9"))
     agent.compact()
-    told = plain(place.session(agent).view.messages[0]["content"])
+    told = plain(room.session(agent).view.messages[0]["content"])
     assert "tool-results/left-2.txt" in told
     assert "it names the files of what had left earlier" in told
-    assert "tool-results/left-1.txt" in kept(place, agent, 2)
+    assert "tool-results/left-1.txt" in kept(room, agent, 2)
 
 
-def test_the_model_reads_and_searches_it_without_a_question(place: CompactRoom) -> None:
-    agent = weighed(place, mode="read_only")
+def test_the_model_reads_and_searches_it_without_a_question(room: CompactRoom) -> None:
+    agent = weighed(room, mode="read_only")
     agent.compact()
     path = f"{FOLDER}/left-1.txt"
-    place.turn(
+    room.turn(
         agent,
         "look it up",
         tool("grep", {"pattern": "weigh box 2: item 2-0", "path": path}),
         tool("read_file", {"path": path, "offset": 1, "limit": 3}),
         text("found"),
     )
-    found, read = (str(event.blocks) for event in place.of(agent, ToolReturned))
+    found, read = (str(event.blocks) for event in room.of(agent, ToolReturned))
     assert "item 2-0 weighs" in found
     assert "===== user =====" in read
-    place.nothing_refused()
+    room.nothing_refused()
 
 
-def test_a_failing_disk_compacts_without_the_line(place: CompactRoom) -> None:
-    agent = weighed(place)
-    (place.session(agent).journal.folder / FOLDER).write_text("in the way", "utf-8")
+def test_a_failing_disk_compacts_without_the_line(room: CompactRoom) -> None:
+    agent = weighed(room)
+    (room.session(agent).journal.folder / FOLDER).write_text("in the way", "utf-8")
     agent.compact()
-    (made,) = place.of(agent, Compacted)
+    (made,) = room.of(agent, Compacted)
     told = plain(made.blocks)
     assert "weigh boxes." in told
     assert "left-" not in told
     assert made.tokens_after < made.tokens_before
 
 
-def test_a_summary_that_fails_leaves_no_file(place: CompactRoom) -> None:
-    agent = weighed(place)
-    place.summaries = [text("no summary here")]
+def test_a_summary_that_fails_leaves_no_file(room: CompactRoom) -> None:
+    agent = weighed(room)
+    room.summaries = [text("no summary here")]
     with pytest.raises(Exception, match="nothing was compacted"):
         agent.compact()
-    assert not (place.session(agent).journal.folder / FOLDER).exists()
+    assert not (room.session(agent).journal.folder / FOLDER).exists()
 
 
-def test_a_snip_names_the_file_and_a_trial_writes_none(place: CompactRoom) -> None:
-    agent = weighed(place)
+def test_a_snip_names_the_file_and_a_trial_writes_none(room: CompactRoom) -> None:
+    agent = weighed(room)
     agent.compact("--snip 2:3 --dry-run")
-    assert not (place.session(agent).journal.folder / FOLDER).exists()
+    assert not (room.session(agent).journal.folder / FOLDER).exists()
     agent.compact("--snip 2:3")
-    (made,) = place.of(agent, TurnsRemoved)
+    (made,) = room.of(agent, TurnsRemoved)
     assert "tool-results/left-1.txt" in made.blocks[0]["text"]
-    assert "weigh box 1" in kept(place, agent)
-    assert "weigh box 2" in kept(place, agent)
-    assert "weigh box 3" not in kept(place, agent)
+    assert "weigh box 1" in kept(room, agent)
+    assert "weigh box 2" in kept(room, agent)
+    assert "weigh box 3" not in kept(room, agent)
 
 
 def test_notes_name_the_file_that_holds_what_they_replace(tmp_path: Path) -> None:
@@ -200,7 +191,6 @@ def test_notes_name_the_file_that_holds_what_they_replace(tmp_path: Path) -> Non
         room.turn(agent, "and now", text("after"))
         [made] = room.events(agent, Compacted)
         assert made.method == "notes"
-        assert agent.session is not None
         gone = made.tokens_before - made.tokens_after
         why = f"took the place of {gone:,} of {made.tokens_before:,} tokens of the prompt: it came near the threshold"
         assert f"notes          {why}" in "\n".join(saving_lines(agent.session.history))

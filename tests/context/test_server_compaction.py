@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,6 @@ from ipyagent.reports.timeline import Shares
 
 WINDOW = 40_000
 LONG = tool("python", {"code": "print('0123456789 ' * 2000)"}, thinking="I print a long line.")
-
-
-@pytest.fixture
-def room(tmp_path: Path) -> Iterator[CompactRoom]:
-    with compact_room(tmp_path) as made:
-        yield made
 
 
 def weighed(room: CompactRoom, **settings: Any) -> Any:

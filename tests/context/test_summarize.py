@@ -29,12 +29,6 @@ WINDOW = 40_000
 LONG = tool("python", {"code": "print('0123456789 ' * 2000)"}, thinking="I print a long line.")
 
 
-@pytest.fixture
-def room(tmp_path: Path) -> Iterator[CompactRoom]:
-    with compact_room(tmp_path) as made:
-        yield made
-
-
 @pytest.fixture(autouse=True)
 def no_hooks() -> Iterator[None]:
     yield
@@ -77,7 +71,6 @@ def test_at_the_mark_the_summary_takes_over_and_the_request_stays_word_for_word(
     assert "Three boxes were weighed" not in told  # the analysis is scratch
     assert "without asking" in told
     view, reported = room.session(agent).view, room.server.messages[-1].usage
-    assert reported is not None
     prompt = sum(reported[f"{kind}input_tokens"] for kind in ("", "cache_read_", "cache_creation_"))
     assert abs(view.count().tokens - prompt) < 200, "old usage is not read again, cached tokens are counted once"
     assert view.count().tokens < 15_000
@@ -90,7 +83,6 @@ def test_the_call_reads_the_parents_prefix_from_cache(room: CompactRoom) -> None
     agent.compact()
     (fork,) = room.of(agent, ForkEnded)
     parent = room.server.messages[-2]
-    assert parent.usage is not None
     prefix = sum(parent.usage[f"{kind}input_tokens"] for kind in ("", "cache_read_", "cache_creation_"))
     assert fork.usage.cache_read >= 0.99 * prefix
 
@@ -246,7 +238,6 @@ def test_where_nothing_is_to_be_gained_the_model_that_asks_is_told_so_with_numbe
         r"[\d,]+ tokens could go, and a summary pays from 2,000 on\. Go on with the request\.",
         told,
     )
-    assert said is not None
     assert int(said[1].replace(",", "")) == pytest.approx(room.server.messages[-1].prompt_tokens, rel=0.05)
     assert "where it is not, you are told why right after this" in told
     more = [tool("python", {"code": f"print({words(3, 4_000)!r})"}), tool("compact", {}), text("done")]
@@ -388,7 +379,6 @@ def test_where_a_result_has_all_but_filled_the_window_it_is_shortened_and_the_su
 
     def as_long_as_told(body: dict[str, Any]) -> Reply:
         told = re.search(r"room for about ([\d,]+) tokens", directive_in(body))
-        assert told is not None
         return text(f"<summary>{words(9, int(told[1].replace(',', '')))}</summary>")
 
     room.summaries = [as_long_as_told]
@@ -403,7 +393,6 @@ def test_where_a_result_has_all_but_filled_the_window_it_is_shortened_and_the_su
     assert ("shortened" not in directive_in(call)) is whole
     if not whole:  # the result is too large to come back: its file is named, which is there
         path = re.search(r"does not stay beside the summary; it is kept whole in (\S+), which", directive_in(call))
-        assert path is not None
         [returned] = room.of(agent, ToolReturned)
         left = (room.session(agent).journal.folder / path[1]).read_text(encoding="utf-8")
         assert returned.blocks[0]["text"].strip() in left
@@ -537,7 +526,7 @@ def test_a_stop_at_any_await_leaves_the_conversation_or_the_whole_boundary(room:
     while not done:
         with agent.occupied() as main:
             at = step
-            done = main.run_blocking(lambda at=at, main=main: tried(main, at))  # type: ignore[misc]
+            done = main.run_blocking(lambda at=at, main=main: tried(main, at))
         step += 1
         assert step < 400
     assert step > 8, outcomes

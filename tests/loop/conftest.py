@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from loop_rig import Rig
+from notes_room import NotesRoom, notes_room
 
 from ipyagent.practice.server import PracticeServer
 
@@ -33,3 +34,9 @@ def make_rig(home: Path, server: PracticeServer) -> Iterator[Callable[..., Rig]]
 @pytest.fixture
 def rig(make_rig: Callable[..., Rig]) -> Rig:
     return make_rig()
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[NotesRoom]:
+    with notes_room(tmp_path) as made:
+        yield made

@@ -15,7 +15,7 @@ from ipyagent.assembly.requests import NullSurface
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import Event, PermissionAsked, Retrying, Streamed, TurnEnded
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.journal.protocols import PermissionAnswer, Tool, TurnStatus
+from ipyagent.journal.protocols import PermissionAnswer, Tool, ToolOutput, TurnStatus, Workspace
 from ipyagent.practice.replies import text
 from ipyagent.practice.server import PracticeServer
 
@@ -102,7 +102,6 @@ class Rig:
 
     def events(self) -> list[Event]:
         session = self.agent.session
-        assert session is not None
         return list(read_events(session.journal.folder / TRANSCRIPT))
 
     def shown(self, kind: type[Any]) -> list[Any]:
@@ -114,7 +113,6 @@ class Rig:
     def results(self) -> list[dict[str, Any]]:
         """Tool results as the server got them with the newest request."""
         body = self.server.messages[-1].body
-        assert body is not None
         content = [block for message in body["messages"] for block in message["content"]]
         return [block for block in content if block["type"] == "tool_result"]
 
@@ -144,6 +142,38 @@ class Rig:
 
     def close(self) -> None:
         self.agent.close()
+
+
+class Foreign:
+    """Somebody else's tool object, which does as it likes."""
+
+    description, parallel, recreatable = "Foreign.", True, True
+
+    def __init__(self, act: Callable[[], Any], name: str = "foreign") -> None:
+        self.input_schema: dict[str, Any] = {"type": "object", "properties": {}}
+        self.name = name
+        self.act = act
+
+    def validate(self, input: dict[str, Any]) -> dict[str, Any]:
+        return input
+
+    def permission(self, input: Any, workspace: Workspace) -> Any:
+        return "none"
+
+    def writes(self, input: Any, workspace: Workspace) -> bool:
+        return False
+
+    def destructive(self, input: Any, workspace: Workspace) -> str:
+        return ""
+
+    def pattern(self, input: Any, workspace: Workspace) -> str:
+        return self.name
+
+    def question(self, input: Any, workspace: Workspace) -> Any:
+        raise AssertionError("nobody is asked")
+
+    async def run(self, input: Any, workspace: Workspace) -> ToolOutput:
+        return self.act()
 
 
 def one_line(message: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from notes_room import LOG, STATE, NotesRoom, notes_room, noting, until, words
+from notes_room import LOG, STATE, NotesRoom, noting, until, words
 from pace import within
 
 from ipyagent import Options
@@ -29,12 +29,6 @@ from ipyagent.practice.replies import Reply, fault, text, tool
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[NotesRoom]:
-    with notes_room(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
 def thread() -> Iterator[AgentLoop]:
     made = AgentLoop("test")
     yield made
@@ -43,7 +37,7 @@ def thread() -> Iterator[AgentLoop]:
 
 def slow(said: str, seconds: float = 1.0) -> Any:
     """An update that takes its time."""
-    return lambda body: replace(_noted(said, body), first_delay=seconds)
+    return lambda body: replace(noting((LOG, said))(body), first_delay=seconds)
 
 
 def held(said: str, gate: threading.Event) -> Any:
@@ -51,16 +45,9 @@ def held(said: str, gate: threading.Event) -> Any:
 
     def answer(body: dict[str, Any]) -> Reply:
         assert gate.wait(60)
-        return _noted(said, body)
+        return noting((LOG, said))(body)
 
     return answer
-
-
-def _noted(said: str, body: dict[str, Any]) -> Reply:
-    made = noting((LOG, said))
-    reply = made(body) if callable(made) else made
-    assert isinstance(reply, Reply)
-    return reply
 
 
 class Watcher(NullSurface):
@@ -100,7 +87,7 @@ def test_one_at_a_time_and_of_those_that_wait_the_newest(thread: AgentLoop) -> N
 
     async def ask_five() -> None:
         for number in range(5):
-            background.ask(lambda number=number: work(number))  # type: ignore[misc]
+            background.ask(lambda number=number: work(number))
             await asyncio.sleep(0.002)
 
     thread.start(ask_five).result(60)
@@ -174,7 +161,6 @@ def test_the_next_turn_does_not_wait_and_both_are_in_the_journal_whole(room: Not
     agent, gate = room.agent(), threading.Event()
     room.updates = [held("first, a heron", gate)]
     room.turn(agent, words(1, 1_800), settle=False)
-    assert agent.session is not None
     for number in range(3):
         room.turn(agent, f"next {number}", tool("python", {"code": "print(1)"}), text(f"said {number}"), settle=False)
     assert agent.session.background.busy
@@ -199,8 +185,7 @@ def test_never_two_updates_at_once(room: NotesRoom) -> None:
     def watching(body: dict[str, Any]) -> Reply:
         nonlocal most
         most = max(most, room.server.open_streams)
-        reply: Reply = slow("x", 0.3)(body)
-        return reply
+        return slow("x", 0.3)(body)
 
     room.update = watching
     for number in range(4):
@@ -221,7 +206,6 @@ def test_a_finished_surface_is_shown_nothing_and_the_next_one_no_phase_of_it(roo
 
     def once_it_is_written(body: dict[str, Any]) -> Reply:
         gate.set()
-        assert agent.session is not None
         assert agent.session.background.wait(60)
         return text("late")
 
@@ -250,7 +234,6 @@ def test_new_ends_it_at_once_and_leaves_the_notes_as_they_were(room: NotesRoom) 
     room.update = slow("never", 100.0)
     room.turn(agent, words(1, 1_800), settle=False)
     session = agent.session
-    assert session is not None
     assert until(lambda: room.server.open_streams == 1)
     began = time.monotonic()
     agent.new()
@@ -315,7 +298,6 @@ def test_records_from_the_main_thread_keep_their_own_ids(room: NotesRoom) -> Non
     agent = room.agent(layer_notes=False)
     room.turn(agent, "hello")
     session = agent.session
-    assert session is not None
 
     async def many() -> None:
         for number in range(300):
@@ -334,7 +316,6 @@ def test_a_fault_in_the_background_is_told_once_with_a_report_and_the_next_piece
     agent = room.agent()
     agent.run_sync("hello")
     session, done = agent.session, threading.Event()
-    assert session is not None
     loop = agent._thread.running
     assert loop is not None
     assert session.background.wait(60)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from loop_rig import KEY, Person, Rig, result_text
+from loop_rig import KEY, Foreign, Person, Rig, result_text
 from nbformat.v4 import new_code_cell, new_notebook
 
 import ipyagent
@@ -22,7 +22,7 @@ from ipyagent.journal.events import (
     ToolCalled,
     ToolReturned,
 )
-from ipyagent.journal.protocols import PermissionAnswer, ToolOutput, Workspace
+from ipyagent.journal.protocols import PermissionAnswer, ToolOutput
 from ipyagent.model.prices import PRICES, price_of
 from ipyagent.practice.replies import calls, text, tool
 
@@ -97,38 +97,6 @@ class Unprintable(Exception):
         raise RuntimeError("no words")
 
     __repr__ = __str__
-
-
-class Foreign:
-    """Somebody else's tool object, which does as it likes."""
-
-    description, parallel, recreatable = "Foreign.", True, True
-
-    def __init__(self, act: Callable[[], Any], name: str = "foreign") -> None:
-        self.input_schema: dict[str, Any] = {"type": "object", "properties": {}}
-        self.name = name
-        self.act = act
-
-    def validate(self, input: dict[str, Any]) -> dict[str, Any]:
-        return input
-
-    def permission(self, input: Any, workspace: Workspace) -> Any:
-        return "none"
-
-    def writes(self, input: Any, workspace: Workspace) -> bool:
-        return False
-
-    def destructive(self, input: Any, workspace: Workspace) -> str:
-        return ""
-
-    def pattern(self, input: Any, workspace: Workspace) -> str:
-        return self.name
-
-    def question(self, input: Any, workspace: Workspace) -> Any:
-        raise AssertionError("nobody is asked")
-
-    async def run(self, input: Any, workspace: Workspace) -> ToolOutput:
-        return self.act()  # type: ignore[no-any-return]
 
 
 def test_whatever_a_tool_raises_is_its_result(make_rig: Callable[..., Rig]) -> None:
@@ -217,12 +185,12 @@ def test_the_key_that_code_prints_reaches_neither_model_nor_transcript(rig: Rig)
 def test_an_unexpected_error_of_ours_ends_in_one_line_and_a_report(make_rig: Callable[..., Rig]) -> None:
     class Odd(Foreign):
         @property
-        def parallel(self) -> bool:  # type: ignore[override]
+        def parallel(self) -> bool:
             raise RuntimeError("a bug that nobody foresaw")
 
     rig = make_rig()
     odd = Odd(lambda: ToolOutput(blocks=()), "odd")
-    rig.server.script(lambda body: [rig.agent.session.tools.update(odd=odd), tool("odd", {})][1])  # type: ignore[union-attr, func-returns-value]
+    rig.server.script(lambda body: [rig.agent.session.tools.update(odd=odd), tool("odd", {})][1])
     result = rig.fault_turn()
     assert result.status == "failed"
     assert "nobody foresaw" in result.message
@@ -431,7 +399,7 @@ def test_the_model_finds_what_the_user_said_in_an_earlier_session(make_rig: Call
     rig = make_rig()
     rig.server.script(text("Noted."))
     rig.turn("never touch the harbour file")
-    first = rig.agent.session.journal.session  # type: ignore[union-attr]
+    first = rig.agent.session.journal.session
     rig.agent.new()
     rig.server.script(tool("past_sessions", {"query": "harbour file"}), text("ok"))
     rig.turn("what did I say of the port?")

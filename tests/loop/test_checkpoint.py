@@ -180,7 +180,6 @@ def test_a_transcript_that_was_changed_below_its_checkpoint_is_read_again(tmp_pa
     session.record(said("one more"))
     session.journal.close()  # the kernel was killed: no checkpoint of this
     kept = Checkpoint(folder).load()
-    assert kept is not None
     assert kept[1].newest == session.journal.last - 1
     again, _ = Session.open(folder)
     assert again.view.messages[-1]["content"][-1]["text"] == "one more"
@@ -197,7 +196,6 @@ def test_a_checkpoint_is_written_beside_the_turns_and_is_this_users_alone(tmp_pa
             session.record(said(f"{number} " + "of a long day " * 4_000))
         session.record(TurnEnded(status="finished"))
         task = session._save_task
-        assert task is not None
         before = session.journal.last
         while not (session._saving.locked() or task.done()):
             await asyncio.sleep(0)
@@ -212,7 +210,6 @@ def test_a_checkpoint_is_written_beside_the_turns_and_is_this_users_alone(tmp_pa
         await session._save_task
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         loaded = Checkpoint(tmp_path / "s").load()
-        assert loaded is not None
         assert loaded[1].newest == session.journal.last
         session.close()
         assert {each.name for each in path.parent.iterdir()} == {"transcript.jsonl", "lock", CHECKPOINT}

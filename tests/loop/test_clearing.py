@@ -60,6 +60,5 @@ def test_one_result_is_one_result(make_rig: Callable[..., Rig], server: Practice
     rig, _ = talk(make_rig, server, clear_policy="every_turn", clear_keep=4)
     (cleared,) = [event for event in rig.events() if isinstance(event, ResultsCleared)]
     said = notice_of(cleared)
-    assert said is not None
     assert said[0].startswith("Cleared 1 old tool result, about")
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from notes_room import NotesRoom, notes_room, until, words
+from notes_room import NotesRoom, until, words
 
 from ipyagent.errors import ModelError, ToolFailure
 from ipyagent.extension.context_report import summary
@@ -22,12 +21,6 @@ from ipyagent.practice.server import Exchange
 
 DIRECTIVE = "<aside>Say in a word what this is about.</aside>"
 MINIMUM = 1_024
-
-
-@pytest.fixture
-def room(tmp_path: Path) -> Iterator[NotesRoom]:
-    with notes_room(tmp_path) as made:
-        yield made
 
 
 def fork(agent: Any, order: ForkOrder | None = None, **more: Any) -> Forked:
@@ -57,8 +50,6 @@ def test_after_a_turn_the_parents_prefix_is_read_from_the_cache(room: NotesRoom)
     assert fork(agent).text == "weights"
     assert share(room.server.messages[-1], parent) >= 0.99
     sent, before = room.server.messages[-1].body, parent.body
-    assert sent is not None
-    assert before is not None
     assert (sent["system"], sent["tools"]) == (before["system"], before["tools"])
     assert str(sent).count("cache_control") <= 4
 
@@ -71,7 +62,6 @@ def test_of_a_fork_only_what_will_be_read_is_written_to_the_cache(room: NotesRoo
     room.replies = [text("weights")]
     fork(agent, permit=permit, enough=enough)
     aside = room.server.messages[-1]
-    assert aside.body is not None
     assert ("cache_control" in aside.body["messages"][-1]["content"][-1]) == (work == "several")
     if work == "a summary":
         assert aside.usage["cache_creation_input_tokens"] == 0, "what it takes the place of is read no more"
@@ -168,7 +158,6 @@ def test_a_call_runs_only_if_the_order_permits_it(room: NotesRoom) -> None:
     assert fork(agent, order).text == "done"
     assert asked == [("write_file", dict(many[1][1])), ("write_file", dict(many[2][1]))]
     body = room.server.messages[-1].body
-    assert body is not None
     results = body["messages"][-1]["content"]
     assert [bool(block.get("is_error")) for block in results] == [True, False, True, True, True]
     assert "leaked" not in agent.shell.user_ns

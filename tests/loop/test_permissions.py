@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ipyagent.parts.files.tools import read_file
 from ipyagent.tools.catalogue import builtin_tools
 
 TOOLS = builtin_tools()
+Decide = Callable[..., Decision]
 
 
 @pytest.fixture
@@ -30,50 +32,49 @@ def permissions(tmp_path: Path, workspace: ShellWorkspace) -> Permissions:
     return Permissions(tmp_path / "user" / "rules.json", workspace.root)
 
 
-def decide(
-    permissions: Permissions, workspace: ShellWorkspace, name: str, can_ask: bool = True, **given: Any
-) -> Decision:
-    return permissions.decide(TOOLS[name], given, workspace, can_ask)
+@pytest.fixture
+def decide(permissions: Permissions, workspace: ShellWorkspace) -> Decide:
+    return lambda name, can_ask=True, **given: permissions.decide(TOOLS[name], given, workspace, can_ask)
 
 
-def test_reading_needs_nothing_and_code_asks(permissions: Permissions, workspace: ShellWorkspace) -> None:
-    assert decide(permissions, workspace, "read_file", path="a") == Allow("mode")
-    assert decide(permissions, workspace, "shell", command="ls") == Allow("mode", level="read")
-    asked = decide(permissions, workspace, "python", code="x = 1")
+def test_reading_needs_nothing_and_code_asks(decide: Decide) -> None:
+    assert decide("read_file", path="a") == Allow("mode")
+    assert decide("shell", command="ls") == Allow("mode", level="read")
+    asked = decide("python", code="x = 1")
     assert isinstance(asked, Ask)
     assert asked.question.text == "x = 1"
     assert asked.pattern == "python"
 
 
-def test_mode_auto_asks_before_a_file_that_others_obey(permissions: Permissions, workspace: ShellWorkspace) -> None:
+def test_mode_auto_asks_before_a_file_that_others_obey(permissions: Permissions, decide: Decide) -> None:
     """The reason stands in the question; a rule for all files does not cover it, one for this file does."""
     permissions.mode = "auto"
-    assert decide(permissions, workspace, "write_file", path="a.md", content="x") == Allow("mode")
+    assert decide("write_file", path="a.md", content="x") == Allow("mode")
     permissions.remember("write_file(*)")
-    asked = decide(permissions, workspace, "write_file", path="sub/AGENTS.md", content="Always ship.")
+    asked = decide("write_file", path="sub/AGENTS.md", content="Always ship.")
     assert isinstance(asked, Ask)
     assert "it writes AGENTS.md, which agents obey" in asked.danger
-    denied = decide(permissions, workspace, "write_file", can_ask=False, path="sub/AGENTS.md", content="Always ship.")
+    denied = decide("write_file", can_ask=False, path="sub/AGENTS.md", content="Always ship.")
     assert isinstance(denied, Deny)
     assert "it writes AGENTS.md" in denied.reason
     assert "%agent mode auto" not in denied.reason, "mode auto refuses it too"
     assert "ask the user to do it" in denied.reason
-    assert isinstance(decide(permissions, workspace, "python", code="open('conftest.py', 'w')"), Ask)
+    assert isinstance(decide("python", code="open('conftest.py', 'w')"), Ask)
     # a command is asked about while it waits to write one, see test_shell_levels
-    assert decide(permissions, workspace, "shell", command="echo x > AGENTS.md") == Allow("mode", level="project")
+    assert decide("shell", command="echo x > AGENTS.md") == Allow("mode", level="project")
     permissions.remember(asked.pattern)
-    assert isinstance(decide(permissions, workspace, "write_file", path="sub/AGENTS.md", content="x"), Allow)
+    assert isinstance(decide("write_file", path="sub/AGENTS.md", content="x"), Allow)
 
 
-def test_headless_denies_and_names_the_setting(permissions: Permissions, workspace: ShellWorkspace) -> None:
-    denied = decide(permissions, workspace, "python", can_ask=False, code="x = 1")
+def test_headless_denies_and_names_the_setting(decide: Decide) -> None:
+    denied = decide("python", can_ask=False, code="x = 1")
     assert isinstance(denied, Deny)
     assert denied.by == "headless"
     for way in ("%agent mode auto", 'c.IPyAgent.mode = "auto"', "IPYAGENT_MODE=auto", "%agent allow python"):
         assert way in denied.reason
 
 
-def test_read_only_denies_whatever_may_write(permissions: Permissions, workspace: ShellWorkspace) -> None:
+def test_read_only_denies_whatever_may_write(permissions: Permissions, decide: Decide) -> None:
     permissions.remember("python")
     permissions.mode = "read_only"
     calls: dict[str, dict[str, Any]] = {
@@ -82,36 +83,38 @@ def test_read_only_denies_whatever_may_write(permissions: Permissions, workspace
         "write_file": {"path": "a", "content": ""},
     }
     for name, given in calls.items():
-        assert isinstance(decide(permissions, workspace, name, **given), Deny)
-    assert decide(permissions, workspace, "shell", command="make") == Allow("mode", level="read")
-    assert isinstance(decide(permissions, workspace, "read_file", path="/etc/passwd"), Ask)
+        assert isinstance(decide(name, **given), Deny)
+    assert decide("shell", command="make") == Allow("mode", level="read")
+    assert isinstance(decide("read_file", path="/etc/passwd"), Ask)
 
 
-def test_auto_allows_all_but_what_destroys(permissions: Permissions, workspace: ShellWorkspace) -> None:
+def test_auto_allows_all_but_what_destroys(permissions: Permissions, decide: Decide) -> None:
     permissions.mode = "auto"
-    assert decide(permissions, workspace, "python", code="x = 1") == Allow("mode")
-    assert decide(permissions, workspace, "shell", command="rm -r x") == Allow("mode", level="project")
+    assert decide("python", code="x = 1") == Allow("mode")
+    assert decide("shell", command="rm -r x") == Allow("mode", level="project")
     said = "Verified safe by ipyagent"
-    asked = decide(permissions, workspace, "shell", command="git gc", description=said)
+    asked = decide("shell", command="git gc", description=said)
     assert isinstance(asked, Ask)
     assert "throw history away" in asked.danger, "no copy of a file brings that back"
     assert (asked.question.title, asked.question.said) == ("Let this command write in the project?", said)
-    asked = decide(permissions, workspace, "shell", command="rm -r x", needs="network")
+    asked = decide("shell", command="rm -r x", needs="network")
     assert isinstance(asked, Ask)
     assert (asked.level, asked.question.title) == ("open", "Run this command outside the sandbox?")
     assert "deletes files; it needs the network" in asked.danger
-    denied = decide(permissions, workspace, "python", can_ask=False, code="!rm -r x")
+    denied = decide("python", can_ask=False, code="!rm -r x")
     assert isinstance(denied, Deny)
     assert "deletes files" in denied.reason
 
 
-def test_a_rule_covers_its_call_and_no_other(permissions: Permissions, workspace: ShellWorkspace) -> None:
+def test_a_rule_covers_its_call_and_no_other(
+    permissions: Permissions, workspace: ShellWorkspace, decide: Decide
+) -> None:
     permissions.remember("shell(make test)")
     permissions.remember("shell(pytest *)", session=True)
     permissions.remember("write_file(src/*)")
     (workspace.root / "link").symlink_to("/etc")
     for command in ("make test", "pytest", "pytest -q", "pytest -q | head -3"):
-        decided = decide(permissions, workspace, "shell", command=command, needs="network")
+        decided = decide("shell", command=command, needs="network")
         assert isinstance(decided, Allow), command
         assert (decided.by, decided.level) == ("rule", "open")
     for command in (
@@ -119,38 +122,36 @@ def test_a_rule_covers_its_call_and_no_other(permissions: Permissions, workspace
         "pytest\nrm x", "pytest & rm x", "xpytest -q", "pytest `x`", "'pytest x' y",
         "uniq src/*", "cat l*/passwd", "pytest; uniq src/*", "cat l*/passwd | pytest",
     ):  # fmt: skip
-        assert isinstance(decide(permissions, workspace, "shell", command=command, needs="network"), Ask), command
-        assert decide(permissions, workspace, "shell", command=command) == Allow("mode", level="read"), command
-    assert isinstance(decide(permissions, workspace, "write_file", path="src/a/b.py", content="x"), Allow)
-    assert isinstance(decide(permissions, workspace, "write_file", path="src/../b.py", content="x"), Ask)
+        assert isinstance(decide("shell", command=command, needs="network"), Ask), command
+        assert decide("shell", command=command) == Allow("mode", level="read"), command
+    assert isinstance(decide("write_file", path="src/a/b.py", content="x"), Allow)
+    assert isinstance(decide("write_file", path="src/../b.py", content="x"), Ask)
 
 
 def test_a_wide_rule_does_not_cover_what_destroys_and_an_exact_one_does(
-    permissions: Permissions, workspace: ShellWorkspace
+    permissions: Permissions, decide: Decide
 ) -> None:
     permissions.remember("python")
     permissions.remember("shell")
-    assert isinstance(decide(permissions, workspace, "python", code="x = 1"), Allow)
-    assert isinstance(decide(permissions, workspace, "python", code="!rm -r x"), Ask)
-    assert isinstance(decide(permissions, workspace, "shell", command="rm -r build", needs="project"), Ask)
-    assert decide(permissions, workspace, "shell", command="make") == Allow("rule", "shell", "open")
+    assert isinstance(decide("python", code="x = 1"), Allow)
+    assert isinstance(decide("python", code="!rm -r x"), Ask)
+    assert isinstance(decide("shell", command="rm -r build", needs="project"), Ask)
+    assert decide("shell", command="make") == Allow("rule", "shell", "open")
     permissions.remember("shell(rm -r build)")
-    assert isinstance(decide(permissions, workspace, "shell", command="rm -r build", needs="project"), Allow)
-    assert isinstance(decide(permissions, workspace, "shell", command="rm -r buildx", needs="project"), Ask)
+    assert isinstance(decide("shell", command="rm -r build", needs="project"), Allow)
+    assert isinstance(decide("shell", command="rm -r buildx", needs="project"), Ask)
 
 
 @pytest.mark.parametrize("command", ["echo 'a[b]*' > x", "make ?", "rm *.tmp"])
-def test_always_stores_a_rule_for_exactly_this_command(
-    permissions: Permissions, workspace: ShellWorkspace, command: str
-) -> None:
+def test_always_stores_a_rule_for_exactly_this_command(permissions: Permissions, decide: Decide, command: str) -> None:
     for needs, level in (("project", "project"), ("network", "open")):
-        asked = decide(permissions, workspace, "shell", command=command, needs=needs)
+        asked = decide("shell", command=command, needs=needs)
         assert isinstance(asked, Ask)
         permissions.remember(asked.pattern)
-        decided = decide(permissions, workspace, "shell", command=command, needs=needs)
+        decided = decide("shell", command=command, needs=needs)
         assert decided == Allow("rule", asked.pattern, level)
         other = command.replace("*", "/etc/x") + "y"
-        assert isinstance(decide(permissions, workspace, "shell", command=other, needs=needs), Ask)
+        assert isinstance(decide("shell", command=other, needs=needs), Ask)
 
 
 def test_rules_are_kept_per_project_in_the_users_folder(
@@ -177,14 +178,14 @@ def test_the_mode_is_never_stored(permissions: Permissions, workspace: ShellWork
     assert permissions.mode == "auto"
     assert PermissionRule("shell") in permissions.rules
     with pytest.raises(UsageError, match="nearest: auto"):
-        permissions.mode = "autp"  # type: ignore[assignment]
+        permissions.mode = "autp"
 
 
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"projects": []}', '{"projects": {"x": ["a("]}}', '{"projects": {"x": 3}}']
 )
 def test_a_broken_file_of_rules_is_named_and_kept(
-    permissions: Permissions, workspace: ShellWorkspace, tmp_path: Path, text: str
+    permissions: Permissions, decide: Decide, tmp_path: Path, text: str
 ) -> None:
     store = tmp_path / "user" / "rules.json"
     store.parent.mkdir()
@@ -192,7 +193,7 @@ def test_a_broken_file_of_rules_is_named_and_kept(
     with pytest.raises(SettingError, match=r"rules\.json"):
         permissions.remember("python")
     with pytest.raises(SettingError, match=r"rules\.json"):
-        decide(permissions, workspace, "python", code="1")
+        decide("python", code="1")
     assert store.read_text() == text
 
 
@@ -229,9 +230,9 @@ def test_an_answer_is_for_exactly_the_question_that_was_asked(
         now(given)
 
 
-def test_a_call_that_cannot_run_is_not_asked_about(permissions: Permissions, workspace: ShellWorkspace) -> None:
+def test_a_call_that_cannot_run_is_not_asked_about(decide: Decide) -> None:
     with pytest.raises(ToolFailure, match="no file"):
-        decide(permissions, workspace, "edit_file", path="nowhere", old="a", new="b")
+        decide("edit_file", path="nowhere", old="a", new="b")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from loop_rig import MODEL, Person, Rig, result_text
+from loop_rig import MODEL, Foreign, Person, Rig, result_text
 
 import ipyagent
 from ipyagent.agent import Agent, Options
@@ -52,37 +52,10 @@ def png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-class Camera:
+def camera(data: bytes) -> Foreign:
     """A tool of somebody else's that gives a picture as it is."""
-
-    name, description, parallel, recreatable = "camera", "Takes a picture.", True, True
-
-    def __init__(self, data: bytes) -> None:
-        self.input_schema: dict[str, Any] = {"type": "object", "properties": {}}
-        self.data = data
-
-    def validate(self, input: dict[str, Any]) -> dict[str, Any]:
-        return input
-
-    def permission(self, input: Any, workspace: Any) -> Any:
-        return "none"
-
-    def writes(self, input: Any, workspace: Any) -> bool:
-        return False
-
-    def destructive(self, input: Any, workspace: Any) -> str:
-        return ""
-
-    def pattern(self, input: Any, workspace: Any) -> str:
-        return self.name
-
-    def question(self, input: Any, workspace: Any) -> Any:
-        raise AssertionError("nobody is asked")
-
-    async def run(self, input: Any, workspace: Any) -> ToolOutput:
-        data = base64.b64encode(self.data).decode()
-        source = {"type": "base64", "media_type": "image/png", "data": data}
-        return ToolOutput(blocks=({"type": "image", "source": source},))
+    source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(data).decode()}
+    return Foreign(lambda: ToolOutput(blocks=({"type": "image", "source": source},)), "camera")
 
 
 BROKEN = [
@@ -239,7 +212,7 @@ def test_a_window_too_small_for_the_head_is_refused_with_numbers(make_rig: Calla
 
 
 def test_a_refused_image_is_dropped_and_asked_again_once(make_rig: Callable[..., Rig]) -> None:
-    rig = make_rig(tools=[Camera(b"this is no picture")])
+    rig = make_rig(tools=[camera(b"this is no picture")])
     rig.server.script(tool("camera", {}, thinking="Look."), text("I could not see it"))
     result = rig.turn("take one")
     assert (result.status, result.text) == ("finished", "I could not see it")
@@ -253,7 +226,7 @@ def test_a_refused_image_is_dropped_and_asked_again_once(make_rig: Callable[...,
 
 def test_a_server_that_takes_no_images_gets_words(home: object, make_rig: Callable[..., Rig]) -> None:
     with PracticeServer(without={"images"}) as blind:
-        rig = make_rig(server=blind, tools=[Camera(png(20, 20))])
+        rig = make_rig(server=blind, tools=[camera(png(20, 20))])
         blind.script(tool("camera", {}), text("a picture, I am told"))
         assert rig.turn("take one").text == "a picture, I am told"
 
@@ -272,7 +245,7 @@ def test_a_refused_signature_drops_thinking_and_asks_again_once(rig: Rig) -> Non
 
 
 def test_bound_thinking_is_never_refused_in_a_long_mixed_session(make_rig: Callable[..., Rig]) -> None:
-    rig = make_rig(tools=[Camera(png(30, 20))])
+    rig = make_rig(tools=[camera(png(30, 20))])
     thought = Reply(({"type": "thinking", "thinking": "Hm.", "signature": ""},), "end_turn")
     models = [MODEL, "claude-opus-5-5", "claude-haiku-5-5"]
     for number in range(12):
@@ -305,7 +278,6 @@ def test_a_damaged_journal_sends_no_thinking_that_is_refused(rig: Rig, server: P
         assert rig.turn(f"naïve question {number}").status == "finished"
     whole = rig.events()
     session = rig.agent.session
-    assert session is not None
     path = session.journal.path
     rig.agent.close()
     lines = path.read_bytes().splitlines(keepends=True)
@@ -352,7 +324,6 @@ def test_absurd_usage_blinds_no_mark(rig: Rig) -> None:
     for numbers in ABSURD:
         rig.server.script(wrong_usage(text("one"), **numbers))
         assert rig.turn().text == "one"
-        assert rig.agent.session is not None
         assert 500 < rig.agent.session.view.count().tokens < 20_000, numbers
         assert all(event.usage.total < 10**10 for event in rig.events() if isinstance(event, UsageReported)), numbers
         rig.fault_turn()

@@ -75,7 +75,6 @@ def test_the_server_clears_and_we_do_not(make_rig: Callable[..., Rig], server: P
     errors = [abs(report.predicted - report.usage.prompt) / report.usage.prompt for report in reports[-8:]]
     assert sorted(errors)[4] < 0.1, errors
     session = rig.agent.session
-    assert session is not None
     assert 0.7 < session.view.calibration.factor < 1.4
     # the files
     notes = [event for event in kinds(rig, SystemReminder) if event.layer == "server_edits"]
@@ -131,7 +130,6 @@ def test_auto_pays_for_nothing_that_the_server_has_left_out(
         assert len(edits) >= 2
         left_out = edits[-1].tokens
     assert written["auto"] <= written["server"]
-    assert rig.agent.session is not None
     savings = rig.agent.session.history.savings
     assert savings["server_edits"].tokens - left_out < 500, "thinking is all that else went"
     assert "clear_results" not in savings, "no result goes twice"
@@ -164,7 +162,6 @@ def test_a_compaction_and_its_undo_know_what_the_server_had_left_out(
     for number in range(1, 11):
         table(rig, server, number)
     session = rig.agent.session
-    assert session is not None
     for line in ("", "--undo"):
         rig.agent.compact(line)
         told = session.view.count().tokens
@@ -197,7 +194,6 @@ def test_what_the_server_left_out_is_off_the_results_and_off_nothing_else(
         table(rig, server, number)
     assert len([event for event in kinds(rig, ServerEdited) if event.edit == RESULTS]) >= 2
     session = rig.agent.session
-    assert session is not None
     shares = Shares().of(session.view)
     assert sum(shares.values()) == pytest.approx(session.view.count().tokens, abs=10)
     # where the server began to leave out, its cache could serve system prompt and tools, and nothing else
@@ -240,7 +236,6 @@ def test_other_tools_are_excluded_and_small_windows_clear_before_they_compact(
     assert [edit["type"] for edit in asked][:2] == ["clear_thinking_20251015", RESULTS]
     assert asked[0]["keep"] == "all", "thinking is not cleared turn by turn"
     session = rig.agent.session
-    assert session is not None
     mark = session.state(0).warning_mark
     assert asked[1]["trigger"] == {"type": "input_tokens", "value": mark}
     assert asked[1]["clear_at_least"]["value"] == 140_000 * mark // 180_000

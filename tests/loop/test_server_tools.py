@@ -38,7 +38,6 @@ BOTH = (
 
 def blocks_sent(rig: Rig, number: int = -1) -> list[dict[str, Any]]:
     body = rig.server.messages[number].body
-    assert body is not None
     return [block for message in body["messages"] for block in message["content"]]
 
 
@@ -58,18 +57,17 @@ def test_what_the_provider_found_goes_back_byte_for_byte_and_is_priced(make_rig:
     rig = make_rig(server_tools=FETCH)
     rig.server.script(web(*BOTH, thinking="I need facts."))
     assert rig.turn(f"What is known? See {PENGUINS}").status == "finished"
-    given = rig.server.messages[-1].reply["content"]  # type: ignore[index]
+    given = rig.server.messages[-1].reply["content"]
     said = next(event for event in rig.events() if isinstance(event, AssistantMessage))
     assert list(said.blocks) == given
     report = next(event for event in rig.events() if isinstance(event, UsageReported))
     usage = rig.server.messages[-1].usage
-    assert usage is not None
     assert usage["server_tool_use"] == {"web_search_requests": 2, "web_fetch_requests": 1}
     assert (report.paid.searches, report.paid.fetches, report.paid.input) == (2, 1, usage["input_tokens"])
     tokens = (usage["input_tokens"] + 1.25 * usage["cache_creation_input_tokens"]) * 2 + usage["output_tokens"] * 10
     assert report.cost == pytest.approx(tokens / 1e6 + 2 * 0.01)
     assert report.usage.prompt < report.paid.prompt  # the window holds the prompt once, the bill has it each time
-    predicted = rig.agent.session.view.count().tokens  # type: ignore[union-attr]
+    predicted = rig.agent.session.view.count().tokens
     assert of_the_web(given) == goes_on(rig)
     real = next(event for event in rig.events()[::-1] if isinstance(event, UsageReported)).usage.prompt
     assert predicted == pytest.approx(real, rel=0.15)
@@ -81,9 +79,8 @@ def test_a_fetch_that_fails_leaves_the_window_as_it_is(make_rig: Callable[..., R
     rig.server.script(web(server_call("web_fetch", url=gone), {"type": "text", "text": "It could not be read."}))
     assert rig.turn(f"Fetch {gone}").status == "finished"
     usage = rig.server.messages[-1].usage
-    assert usage is not None
     assert usage["server_tool_use"] == {"web_search_requests": 0, "web_fetch_requests": 0}
-    predicted = rig.agent.session.view.count().tokens  # type: ignore[union-attr]
+    predicted = rig.agent.session.view.count().tokens
     for words in ("Thanks.", "Another question."):
         rig.server.script(text("fine"))
         assert rig.turn(words).status == "finished"
@@ -101,7 +98,7 @@ def test_a_pause_is_gone_on_with_as_it_was_and_its_search_is_run_then(make_rig: 
     assert [block["type"] for block in of_the_web(blocks_sent(rig))] == [CALL]
     assert [block["type"] for block in goes_on(rig)] == [CALL, "web_search_tool_result"]
     again = ContextView.of(rig.events())  # the same from the journal
-    assert again.messages == rig.agent.session.view.messages  # type: ignore[union-attr]
+    assert again.messages == rig.agent.session.view.messages
 
 
 def test_a_search_beside_a_call_of_ours_is_run_with_the_next_request(make_rig: Callable[..., Rig]) -> None:
@@ -122,7 +119,7 @@ def test_a_search_that_nobody_will_run_any_more_has_a_result_that_says_so(make_r
     rig.turn()  # ends at its limit while the reply pauses
     (_, result) = goes_on(rig)
     assert result["content"]["error_code"] == "unavailable"
-    assert ContextView.of(rig.events()).messages == rig.agent.session.view.messages  # type: ignore[union-attr]
+    assert ContextView.of(rig.events()).messages == rig.agent.session.view.messages
 
 
 @pytest.mark.parametrize("events", range(3, 24, 2))
@@ -163,7 +160,6 @@ def test_what_a_pause_split_leaves_a_compaction_whole(make_rig: Callable[..., Ri
     for said in ("first", f"second {PENGUINS}", "third"):
         assert rig.turn(said).status == "finished"
     session = rig.agent.session
-    assert session is not None
     replies = [event.id for event in rig.events() if isinstance(event, AssistantMessage)]
     for first in replies:
         for last in (each for each in replies if each >= first):
@@ -195,7 +191,6 @@ def test_the_newest_version_that_the_model_takes_is_asked_for(make_rig: Callable
     rig.server.script(web(*BOTH))
     assert rig.turn(f"Look at {PENGUINS}").status == "finished"
     body = rig.server.messages[-1].body
-    assert body is not None
     kinds = {each["type"]: each for each in body["tools"] if "type" in each}
     assert list(kinds) == ["web_search_20250305", "web_fetch_20250910"]
     assert all("allowed_callers" not in each for each in kinds.values())
@@ -215,7 +210,6 @@ def test_a_server_that_runs_no_search_is_told_in_one_line_and_gets_words(make_ri
         assert rig.turn("go on").status == "finished"
         assert other.refused == []
         body = other.messages[-1].body
-        assert body is not None
         assert of_the_web([b for m in body["messages"] for b in m["content"]]) == []
         assert "[web_search: penguins body mass]" in str(body["messages"])
         assert PENGUINS in str(body["messages"])
@@ -253,7 +247,7 @@ def test_secrets_leave_what_can_be_read_and_nothing_that_is_sealed(make_rig: Cal
     rig.server.script(web(searched, {"type": "text", "text": "Found.", "cites": PENGUINS}))
     rig.turn()
     assert goes_on(rig)[1]["content"] == next(
-        block["content"] for block in rig.server.messages[-2].reply["content"] if is_result(block)  # type: ignore[index]
+        block["content"] for block in rig.server.messages[-2].reply["content"] if is_result(block)
     )
     assert secret not in str(rig.events())
 

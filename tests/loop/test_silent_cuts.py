@@ -84,7 +84,6 @@ def agent_at(url: str, folder: Path, **given: Any) -> Iterator[Agent]:
 
 
 def told(agent: Agent) -> list[str]:
-    assert agent.session is not None
     events = agent.session.journal.read()
     return [event.why for event in events if isinstance(event, LayerFailed) and event.layer == "window"]
 
@@ -122,7 +121,6 @@ def test_a_count_that_stands_still_is_noticed_within_two_requests_and_said_once(
         assert "4,096" in line
         assert "\n" not in line
         session = agent.session
-        assert session is not None
         assert session.view.calibration.factor == 1.0, "nothing was learned from it"
         assert session.view.count().tokens > 0.9 * prompts[-1]
         agent.run_sync("once more")
@@ -144,7 +142,6 @@ def test_what_the_server_reads_is_its_window_and_the_conversation_is_compacted_w
         assert noticed - first_over <= 3, "the first that was cut, and two more"
         assert max(prompts[noticed + 1 :]) <= 24_576
         session = agent.session
-        assert session is not None
         assert any(isinstance(event, Compacted) for event in session.journal.read())
         assert "according to what the server counts" in report(agent, [])
         assert agent.info.window <= 24_576

@@ -94,12 +94,10 @@ def test_a_request_larger_than_the_window_is_set_aside_and_never_sent(
     following = rig.turn("and now?")
     assert (following.status, following.text) == ("finished", "on we go")
     body = server.messages[-1].body
-    assert body is not None
     assert "box 3999 weighs" not in str(body["messages"])
     assert "too large and was taken out of the conversation here. It was not answered" in str(body["messages"])
     assert server.refused == []
     session = rig.agent.session
-    assert session is not None
     assert ContextView.of(rig.events()).wire() == session.view.wire()
     assert session.history.compact_failures == 0, "what could not be compacted is gone"
 
@@ -108,7 +106,6 @@ def test_it_is_not_put_back_by_the_next_compaction(make_rig: Callable[..., Rig],
     rig = make_rig(window=WINDOW, layer_notes=False)
     rig.turn(huge())
     session = rig.agent.session
-    assert session is not None
     assert session.history.request is None
 
 

@@ -274,7 +274,6 @@ def held(path: Path) -> Iterator[None]:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         yield
         process.kill()
@@ -339,7 +338,6 @@ def test_a_held_lock_holds_up_neither_the_stop_nor_the_panel(make_rig: Callable[
     rig.turn("begin")
     asleep, _ = stop_takes(rig, tool("python", {"code": "import time\ntime.sleep(30)"}), more(rig, ToolCalled))
     project, session = rig.agent.project, rig.agent.session
-    assert session is not None
     match lock:
         case "rules":
             path, reply = Path(f"{project.rules}.lock"), tool("python", {"code": "ran = 1"})

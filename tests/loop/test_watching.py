@@ -75,7 +75,6 @@ class Desk:
     def last(self) -> list[dict[str, Any]]:
         """What the model was told last."""
         body = self.server.messages[-1].body
-        assert body is not None
         return body["messages"][-1]["content"]
 
     def turn(self, *replies: Reply) -> None:
@@ -716,7 +715,7 @@ def test_the_addresses_of_a_host_are_looked_up_at_most_once_a_minute(monkeypatch
     asked, now, found = [], [1_000.0], ["192.0.2.1"]
     monkeypatch.setattr(_socket, "getaddrinfo", lambda host, _: asked.append(host) or [(0, 0, 0, "", (found[0], 0))])
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    watch: Any = CodeWatch(None)  # type: ignore[arg-type]
+    watch: Any = CodeWatch(None)
     watch.resolved("a.example")
     assert [watch.host_of(f"192.0.2.{n}") for n in (1, 2, 3)] == ["a.example", "", ""]
     assert len(asked) == 2

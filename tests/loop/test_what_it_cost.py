@@ -7,12 +7,11 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from notes_room import NotesRoom, notes_room, until, words
+from notes_room import NotesRoom, until, words
 
 from ipyagent.extension.context_report import report
 from ipyagent.extension.work_cells import roll_back
@@ -34,12 +33,6 @@ from ipyagent.practice.replies import Reply, calls, text, tool
 from ipyagent.practice.server import Exchange
 from ipyagent.project import update_object
 from ipyagent.reports.timeline import timeline
-
-
-@pytest.fixture
-def room(tmp_path: Path) -> Iterator[NotesRoom]:
-    with notes_room(tmp_path) as made:
-        yield made
 
 
 def agent_of(room: NotesRoom, **settings: Any) -> Any:

@@ -54,38 +54,35 @@ def test_a_restarted_kernel_takes_the_notebooks_last_session_up_and_says_so_in_o
     assert Kernel(tmp_path).asked() == ["one", "two"]
 
 
-def test_two_notebooks_share_no_conversation(tmp_path: Path) -> None:
-    first = Kernel(tmp_path, "a.ipynb")
-    first.turn("one")
+def asked_before(tmp_path: Path, *said: str | tuple[str, str], notebook: str = "a.ipynb") -> Session:
+    """The session of a kernel that was asked this (in a cell, or in none) and has ended."""
+    first = Kernel(tmp_path, notebook)
+    for each in said:
+        words, cell = each if isinstance(each, tuple) else (each, "")
+        first.turn(words, cell=cell)
+    session = first.sessions.current
     first.stop()
-    assert Kernel(tmp_path, "b.ipynb").asked() == []
+    return session
 
 
-def test_the_newest_session_of_the_notebook_is_taken_up(tmp_path: Path) -> None:
+def test_a_notebook_takes_up_its_own_newest_session_unless_a_new_one_was_asked_for(tmp_path: Path) -> None:
     first = Kernel(tmp_path)
     first.turn("old")
     first.sessions.leave()
     first.turn("new")
     first.stop()
-    assert Kernel(tmp_path).asked() == ["new"]
-
-
-def test_after_new_nothing_is_taken_up(tmp_path: Path) -> None:
-    first = Kernel(tmp_path)
-    first.turn("one")
-    first.stop()
+    assert Kernel(tmp_path, "b.ipynb").asked() == []
     second = Kernel(tmp_path)
+    assert second.asked() == ["new"]
     second.sessions.leave()
     assert second.asked() == []
 
 
 def test_an_unknown_notebook_takes_nothing_up_by_itself(tmp_path: Path) -> None:
-    first = Kernel(tmp_path, "")
-    first_session = first.turn("one").journal.session
-    first.stop()
+    session = asked_before(tmp_path, "one", notebook="")
     assert Kernel(tmp_path, "").asked() == []
     third = Kernel(tmp_path, "")
-    third.sessions.resume(first_session)
+    third.sessions.resume(session.journal.session)
     assert third.asked() == ["one"]
 
 
@@ -100,9 +97,7 @@ def test_the_head_of_the_prompt_is_the_same_bytes_after_a_restart(tmp_path: Path
 
 
 def test_a_damaged_transcript_does_not_stop_the_notebook(tmp_path: Path) -> None:
-    first = Kernel(tmp_path)
-    path = first.turn("one").journal.path
-    first.stop()
+    path = asked_before(tmp_path, "one").journal.path
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], *[b"damaged\n"] * 40, *lines[1:]]))
     second = Kernel(tmp_path)
@@ -113,9 +108,7 @@ def test_a_damaged_transcript_does_not_stop_the_notebook(tmp_path: Path) -> None
 
 
 def test_a_transcript_that_is_none_is_said_and_a_new_session_begins(tmp_path: Path) -> None:
-    first = Kernel(tmp_path)
-    path = first.turn("one").journal.path
-    first.stop()
+    path = asked_before(tmp_path, "one").journal.path
     path.unlink()
     path.mkdir()
     (path.parent.parent / "other").mkdir()
@@ -319,9 +312,7 @@ def test_unchanged_cells_of_an_earlier_kernel_are_replayed_once_in_whatever_orde
     replay = second.sessions.replay
     found = [replay("one", "c1"), replay("three", "c3")]
     assert [turn.answer if turn else None for turn in found] == ["answer to one", "answer to three"]
-    skipped = replay("two", "c2")
-    assert skipped is not None
-    assert skipped.answer == "answer to two"
+    assert replay("two", "c2").answer == "answer to two"
     assert replay("three", "c3") is None, "what ran in this kernel is asked when it runs again"
     assert replay("three", "c3", again=True) == found[1]
 
@@ -333,26 +324,16 @@ def answers(kernel: Kernel, *asked: tuple[str, str]) -> list[str | None]:
 
 
 def test_a_cell_that_was_asked_again_shows_its_last_answer_and_others_keep_theirs(tmp_path: Path) -> None:
-    first = Kernel(tmp_path)
-    first.turn("one", cell="c1")
-    first.turn("two", cell="c2")
-    first.turn("one", cell="c1")
-    last = first.sessions.current.history.turns[-1].first  # type: ignore[union-attr]
-    first.stop()
+    session = asked_before(tmp_path, ("one", "c1"), ("two", "c2"), ("one", "c1"))
     second = Kernel(tmp_path)
     second.sessions.ensure()
-    shown = second.sessions.replay("one", "c1")
-    assert shown is not None
-    assert shown.first == last
+    assert second.sessions.replay("one", "c1").first == session.history.turns[-1].first
     assert answers(second, ("two", "c2")) == ["answer to two"]
     assert answers(second, ("one", "c1")) == [None], "once shown, it is asked again"
 
 
 def test_what_a_cell_asked_before_it_was_changed_is_not_shown(tmp_path: Path) -> None:
-    first = Kernel(tmp_path)
-    for said, cell in (("one", "c1"), ("two", "c2"), ("one, better", "c1")):
-        first.turn(said, cell=cell)
-    first.stop()
+    asked_before(tmp_path, ("one", "c1"), ("two", "c2"), ("one, better", "c1"))
     assert answers(Kernel(tmp_path), ("one", "c1")) == [None]
 
 
@@ -363,7 +344,6 @@ def test_a_turn_that_was_taken_out_or_did_not_end_well_is_asked_again(tmp_path: 
     first.turn("two", cell="c2", status="failed")
     first.turn("three", cell="c3")
     session = first.sessions.current
-    assert session is not None
     turn = session.history.turns[0]
     session.record(TurnsRemoved(first=turn.first, last=turn.last, blocks=()))
     first.stop()
@@ -375,35 +355,16 @@ def test_a_turn_that_was_taken_out_or_did_not_end_well_is_asked_again(tmp_path: 
 
 
 def test_a_loop_of_requests_in_one_cell_is_shown_as_one(tmp_path: Path) -> None:
-    first = Kernel(tmp_path)
-    for _ in range(2):
-        first.turn("before", cell="c1")
-        for part in range(3):
-            first.turn(f"part {part}", cell="c2")
-    first.stop()
-    kernel = Kernel(tmp_path)
     asked = [("before", "c1"), *((f"part {part}", "c2") for part in range(3))]
+    asked_before(tmp_path, *asked, *asked)
+    kernel = Kernel(tmp_path)
     assert answers(kernel, *asked) == [f"answer to {said}" for said, _ in asked]
     assert answers(kernel, ("part 0", "c2")) == [None]
 
 
-@pytest.mark.parametrize(("said", "cell"), [("one!", "c1"), ("one", "c9"), ("one", "")])
-def test_a_changed_cell_runs(tmp_path: Path, said: str, cell: str) -> None:
-    first = Kernel(tmp_path)
-    first.turn("one", cell="c1")
-    first.stop()
-    second = Kernel(tmp_path)
-    second.sessions.ensure()
-    assert second.sessions.replay(said, cell) is None
-
-
-def test_an_unfinished_turn_is_not_shown_again(tmp_path: Path) -> None:
-    first = Kernel(tmp_path)
-    first.turn("one", cell="c1", status="failed")
-    first.stop()
-    second = Kernel(tmp_path)
-    second.sessions.ensure()
-    assert second.sessions.replay("one", "c1") is None
+def test_a_changed_cell_runs(tmp_path: Path) -> None:
+    asked_before(tmp_path, ("one", "c1"))
+    assert answers(Kernel(tmp_path), ("one!", "c1"), ("one", "c9"), ("one", "")) == [None] * 3
 
 
 def test_the_stored_prompt_is_used_by_the_agent_after_a_restart(
@@ -428,7 +389,6 @@ def test_the_stored_prompt_is_used_by_the_agent_after_a_restart(
             agent = Agent(settings=settings, folder=tmp_path / "work", notebook=notebook)
             assert agent.run_sync(f"say {answer}").text == answer
             session = agent.session
-            assert session is not None
             path = session.journal.path
             agent.close()
             if answer == "one":  # as if the package had been upgraded: an older prompt is in the journal

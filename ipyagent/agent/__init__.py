@@ -20,7 +20,6 @@ from ipyagent.assembly.requests import (
     PreparedTurn,
     TurnResult,
     find,
-    unresolved,
 )
 from ipyagent.assembly.session_setup import SessionSetup
 from ipyagent.assembly.sessions import Sessions, which_notebook
@@ -263,12 +262,12 @@ class Agent:
         self.marks.notebook = self.sessions.notebook
         inputs = self._observer.inputs()
         hidden = self.marks.hidden_inputs(inputs)
-        mentions += find(
-            text, self.marks.shown(self.shell.user_ns), self.folder, inputs, hidden, self.marks.failure_of
-        )
+        shown = self.marks.shown(self.shell.user_ns)
+        found, missing = find(text, shown, self.folder, inputs, hidden, self.marks.failure_of)
+        mentions += found
         if unseen := [f"@{each.kind}:{each.name}" for each in mentions if each.text == HIDDEN]:
             self.notices.append(f"{', '.join(unseen[:3])} is hidden from the agent ({HIDE}): only that is sent")
-        if missing := unresolved(text, mentions):
+        if missing:
             self.notices.append(f"{', '.join(missing[:3])} was not found; sent as plain text")
         notebook = self.sessions.notebook
         told = None if options.fresh else standing(session.view.messages)

@@ -29,6 +29,8 @@ NAME = re.compile(
     r"[^\W\d]\w*(?:[./]\w+)*|(?:~|\.{1,2})?/[\w.\-/]{1,400}|[\w.\-]{1,100}/[\w.\-/]{0,400}|[\w.\-]{1,200}\.[A-Za-z]\w{0,9}"
 )
 """What looks like a variable, or like the path of a file."""
+ENDS = ".。，、！？"
+"""What ends a sentence and belongs to no name."""
 FILE_LINES = 60
 CELL_CHARS = 4_000
 
@@ -49,13 +51,15 @@ def find(
     cells: Sequence[str] = (),
     hidden: Collection[int] = (),
     error_of: Callable[[int], str] = lambda number: "",
-) -> list[Mention]:
-    """The mentions of a request that name something, each once. Call it on the main thread.
+) -> tuple[list[Mention], list[str]]:
+    """The mentions of a request that name something, each once; and those that look like names or files and name
+    nothing ("@nosuch"), for a line to the user. Call it on the main thread.
 
     `cells` are the sources of the cells run so far as they were typed, by their number, `hidden` the numbers
     of those that their author hides: a mention says so and shows nothing; `error_of` gives the error that one ended in.
     """
     found: dict[tuple[str, str], Mention] = {}
+    missing: dict[str, None] = {}
     for match in MENTION.finditer(body):
         kind, number, quoted, bare = match.groups()
         if kind:
@@ -64,20 +68,9 @@ def find(
             mention = _thing(quoted or bare, namespace, folder, exact=bool(quoted))
         if mention is not None:
             found.setdefault((mention.kind, mention.name), mention)
-    return list(found.values())
-
-
-def unresolved(body: str, mentions: Sequence[Mention]) -> list[str]:
-    """Mentions that look like names or files and name nothing: "@nosuch", for a line to the user."""
-    known = {(mention.kind if mention.kind in ("cell", "out") else "", mention.name) for mention in mentions}
-    missing: dict[str, None] = {}
-    for match in MENTION.finditer(body):
-        kind, number, quoted, bare = match.groups()
-        name = number or quoted or bare.rstrip(".。，、！？")
-        named = {(kind or "", name), (kind or "", bare)} & known
-        if name and not named and (kind or quoted or NAME.fullmatch(name)):
-            missing[match.group().rstrip(".。，、！？")] = None
-    return list(missing)
+        elif kind or quoted or NAME.fullmatch(bare.rstrip(ENDS)):
+            missing[match.group().rstrip(ENDS)] = None
+    return list(found.values()), list(missing)
 
 
 def _cell(
@@ -103,8 +96,8 @@ def _cell(
 
 
 def _thing(name: str, namespace: Mapping[str, Any], folder: Path, *, exact: bool) -> Mention | None:
-    """A variable or a file; sentence punctuation at the end is not part of the name."""
-    for candidate in (name,) if exact else dict.fromkeys((name, name.rstrip(".。，、！？"))):
+    """A variable or a file, also with ENDS behind it."""
+    for candidate in (name,) if exact else dict.fromkeys((name, name.rstrip(ENDS))):
         if candidate.isidentifier() and candidate in namespace:
             return Mention("variable", candidate, describe(candidate, namespace[candidate]))
         try:

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from ipyagent.context.boundary import Range, newest_picture, room_to_say, said_in
 from ipyagent.context.notes_file import NOTES, STANDS, Notes, NotesToolPolicy, read_notes
@@ -130,12 +131,13 @@ class NotesLayer:
         left = left_ranges(now.view, now.folder, [(1, placed[cut][2] - 1)])
         blocks = [text_block(told if left is None else f"{told}\n{left.line}")]
         blocks += (again := _request_again(now, placed, cut))
-        made = _boundary(now, placed, cut, blocks, ())
+        last = placed[cut][2] - 1
+        made = Compacted(trigger=now.trigger, method="notes", first=1, last=last, blocks=tuple(blocks))
         after, before = now.view.tokens_after(made), now.view.count().tokens
         if after is None or after >= before or after >= now.state.auto_mark:
             return ()
         room = room_to_say(now, (block for _, block, _ in placed[:cut]), blocks, after)
-        said = said_in(now, 1, placed[cut][2] - 1, room, but=now.request.id if again and now.request is not None else 0)
+        said = said_in(now, 1, last, room, but=now.request.id if again and now.request is not None else 0)
         blocks += said
         after += round(sum(map(estimate_block, said)) * now.view.calibration.factor)
         names: list[str] = []
@@ -154,12 +156,15 @@ class NotesLayer:
                 blocks.append(text_block(words))
         blocks += [text_block(words) for words in extra if words.strip()]
         blocks += newest_picture(now, [block for _, block, _ in placed[:cut]], [block for _, block, _ in placed[cut:]])
-        after = now.view.tokens_after(_boundary(now, placed, cut, blocks, ())) or after
+        after = now.view.tokens_after(msgspec.structs.replace(made, blocks=tuple(blocks))) or after
         if after >= before:  # with the user's words beside them the notes save nothing
             return ()
         if left is not None and not now.dry and left.write():  # the disk failed: nothing names what is not there
             blocks[0] = text_block(told)
-        made = _boundary(now, placed, cut, blocks, tuple(names), tokens=(before, after), asked=(1, 1 + len(again)))
+        made = msgspec.structs.replace(
+            made, blocks=tuple(blocks), restored=tuple(names), tokens_before=before, tokens_after=after,
+            asked=(1, 1 + len(again)),
+        )  # fmt: skip
         await now.hook("post_compact", {"trigger": now.trigger, "method": "notes", "before": before, "after": after})
         why = _WHY.get(now.trigger, f"it {'came near' if now.moment == 'near' else 'reached'} the threshold")
         words = f"took the place of {before - after:,} of {before:,} tokens of the prompt: {why}"
@@ -346,21 +351,3 @@ def _request_again(now: LayerContext, placed: Placed, cut: int) -> list[Block]:
     if asked is None or not now.open_turn or any(source == asked.id for _, _, source in placed[cut:]):
         return []
     return [text_block(f"<request>\n{asked.text}\n</request>\nThis is the user's newest request, being worked on.")]
-
-
-def _boundary(
-    now: LayerContext,
-    placed: Placed,
-    cut: int,
-    blocks: Sequence[Block],
-    restored: tuple[str, ...],
-    *,
-    tokens: tuple[int, int] = (0, 0),
-    asked: tuple[int, int] = (0, 0),
-) -> Compacted:
-    """Everything before block `cut` gives way to the blocks."""
-    made: dict[str, Any] = {
-        "tokens_before": tokens[0], "tokens_after": tokens[1], "restored": restored, "asked": asked
-    }  # fmt: skip
-    last = placed[cut][2] - 1
-    return Compacted(trigger=now.trigger, method="notes", first=1, last=last, blocks=tuple(blocks), **made)

@@ -24,7 +24,6 @@ import inspect
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -84,7 +83,7 @@ class CommandHook:
 
     async def __call__(self, facts: dict[str, Any]) -> Any:
         """The command's answer, None for none. Raises CommandFailed."""
-        if not self._meant(facts):
+        if "tool" in facts and not fnmatchcase(str(facts["tool"]), self.entry.tool):
             return None
         with await asyncio.to_thread(self._confined) as (command, environ):
             return await self._run(command, environ, facts)
@@ -103,7 +102,7 @@ class CommandHook:
         assert process.stderr is not None
         out, err = bytearray(), bytearray()
         work = [
-            asyncio.ensure_future(_feed(process.stdin, _encoded(facts))),
+            asyncio.ensure_future(_feed(process.stdin, msgspec.json.encode(facts, enc_hook=str))),
             asyncio.ensure_future(_drain(process.stdout, out)),
             asyncio.ensure_future(_drain(process.stderr, err)),
         ]
@@ -119,29 +118,10 @@ class CommandHook:
             await process.wait()
         return self._answer(process.returncode, bytes(out), bytes(err))
 
-    def call_now(self, facts: dict[str, Any], most: float | None = None) -> Any:
-        """The same without awaiting, for the point where nobody can, for `most` seconds. Raises CommandFailed."""
-        seconds = self.entry.timeout if most is None else min(most, self.entry.timeout)
-        if not self._meant(facts):
-            return None
-        with self._confined() as (command, environ), subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environ,
-            start_new_session=True,
-        ) as process:
-            try:
-                out, err = process.communicate(_encoded(facts), timeout=seconds)
-            except subprocess.TimeoutExpired:
-                raise CommandFailed(f"it took longer than {seconds:g} s") from None
-            finally:
-                _end(process.pid)
-        return self._answer(process.returncode, out, err)
-
-    def _meant(self, facts: dict[str, Any]) -> bool:
-        return "tool" not in facts or fnmatchcase(str(facts["tool"]), self.entry.tool)
+    def within(self, seconds: float) -> CommandHook:
+        """The same in `seconds` at most."""
+        timeout = min(seconds, self.entry.timeout)
+        return CommandHook(self.point, msgspec.structs.replace(self.entry, timeout=timeout))
 
     def _confined(self) -> contextlib.AbstractContextManager[tuple[list[str], dict[str, str]]]:
         """The command line and its environment, as its level has them. Raises CommandFailed where nothing here keeps a
@@ -247,10 +227,6 @@ async def _drain(stream: asyncio.StreamReader, kept: bytearray) -> None:
         kept += piece[: MOST_BYTES - len(kept)]
 
 
-def _encoded(facts: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(facts, enc_hook=str)
-
-
 def _end(pid: int) -> None:
     """End what the command has begun and left."""
     with contextlib.suppress(OSError):
@@ -338,13 +314,12 @@ class Hooks:
         self, name: str, facts: dict[str, Any], failed: Callable[[str], None], *, most: float | None = None
     ) -> None:
         """Call the functions of a point where nobody can await; `most` bounds the seconds of each further."""
-        seconds = self.timeout if most is None else min(most, self.timeout)
         for hook in self.registered(name):
             try:
-                if isinstance(hook, CommandHook):
-                    hook.call_now(deepcopy(facts), most)
+                if isinstance(hook, CommandHook):  # it keeps its own time
+                    _Call(hook if most is None else hook.within(most), deepcopy(facts)).wait(None)
                 else:
-                    _Call(hook, deepcopy(facts)).wait(seconds)
+                    _Call(hook, deepcopy(facts)).wait(self.timeout if most is None else min(most, self.timeout))
             except Exception as problem:  # noqa: BLE001 - the user's code: reported, and the end goes on
                 failed(f"hook {name} ({_name(hook)}): {type(problem).__name__}: {problem}")
 
@@ -408,8 +383,8 @@ class _Call:
         self._result: Any = None
         self._problem: Exception | None = None
 
-    def wait(self, seconds: float) -> Any:
-        """The answer, awaited on the function's thread where it is async."""
+    def wait(self, seconds: float | None) -> Any:
+        """The answer, awaited on the function's thread where it is async, `seconds` at most if given."""
         self._start()
         if not self._done.wait(seconds):
             raise HookFailed(f"it took longer than {seconds:g} s")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rooms import Room, results, room
 
-from ipyagent.assembly.requests import find, unresolved
+from ipyagent.assembly.requests import find
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -57,7 +57,7 @@ def test_mentions_attach_what_they_name(place: Room) -> None:
     ],
 )
 def test_a_mention_of_what_is_not_there_is_named_in_any_form(tmp_path: Path, body: str, missing: list[str]) -> None:
-    told = unresolved(body, find(body, {}, tmp_path, ["", "x = 1"]))
+    _, told = find(body, {}, tmp_path, ["", "x = 1"])
     assert [each for each in missing if each not in told] == []
     assert missing or not told
 
@@ -161,6 +161,6 @@ def test_a_wrong_tool_is_one_line(place: Room, code: str, word: str) -> None:
 
 def test_a_mentioned_cell_that_failed_brings_its_error(tmp_path: Path) -> None:
     error_of = {1: "Traceback …\nZeroDivisionError: division by zero"}
-    failed, done = find("@cell:1 @cell:2", {}, tmp_path, ["", "1 / 0", "x = 1"], (), lambda n: error_of.get(n, ""))
+    (failed, done), _ = find("@cell:1 @cell:2", {}, tmp_path, ["", "1 / 0", "x = 1"], (), lambda n: error_of.get(n, ""))
     assert failed.text == f"1 / 0\n\n[it ended in an error]\n{error_of[1]}"
     assert done.text == "x = 1"

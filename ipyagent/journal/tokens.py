@@ -378,6 +378,8 @@ LEAST_CEILING = 1_024
 """A count that stands still below this is none at all: no window is that small."""
 SLOW = 0.1
 """No tokenizer makes less than this of a token as we estimate text: it takes a sixth at most."""
+STEEP = 3
+"""Nor more than so many."""
 
 
 class ReportedCount(NamedTuple):
@@ -430,6 +432,8 @@ class TokenCounter:
         self._told_text = 0
         self._stood: ReportedCount | None = None
         """The report since which counts have not grown."""
+        self._news: tuple[ReportedCount, ReportedCount] | None = None
+        """The reports after the least and the most new text; `text` is that alone."""
         self._lightest: Weighed | None = None
         """The reported prompt with the fewest messages: tokens of it all, estimate of the messages alone."""
 
@@ -447,7 +451,7 @@ class TokenCounter:
     def render(self, tokens: int) -> None:
         """System prompt and tools now take so many tokens."""
         self._raw += tokens - self.head
-        self.head, self._lightest, self._stood = tokens, None, None
+        self.head, self._lightest, self._stood, self._news = tokens, None, None, None
 
     def reply(self, tokens: int | None, unread: int = 0) -> None:
         """A reply came, of so many tokens that stay in the messages (None: nothing of it does); `unread` as
@@ -460,7 +464,7 @@ class TokenCounter:
 
     def begin_anew(self) -> None:
         """Another model or head reads on: earlier reports tell nothing of what comes."""
-        self._lightest, self._stood, self.ceiling = None, None, 0
+        self._lightest, self._stood, self._news, self.ceiling = None, None, None, 0
 
     def edited(self, tokens: int) -> None:
         """The server leaves out more than before, or less, or has put a summary into its reply and reads nothing
@@ -501,6 +505,12 @@ class TokenCounter:
         if self.ceiling:
             return prompt > 0.9 * self.ceiling or self._sent > self.ceiling
         step, self._told_text = self._sent_text - self._told_text, self._sent_text
+        here = ReportedCount(prompt, step)
+        low, high = self._news or (here, here)
+        self._news = min(low, here, key=lambda each: each.text), max(high, here, key=lambda each: each.text)
+        slope = (high.prompt - low.prompt) / max(LEAST, high.text - low.text)
+        if SLOW <= slope <= STEEP and abs(prompt - low.prompt - slope * (step - low.text)) < prompt / 20:
+            return False  # it counts what is new, and something that stays: it does not tell what its cache holds
         found = self._stood
         if found is None or self._sent_text < found.text or prompt < found.prompt // 2:
             found = self._stood = None

@@ -169,8 +169,8 @@ HONEST: dict[str, Usage] = {
 @pytest.mark.parametrize("server", HONEST)
 def test_no_other_server_is_suspected(home: Path, tmp_path: Path, server: str) -> None:
     with counting(HONEST[server]) as (url, _), agent_at(url, tmp_path, window=1_000_000) as agent:
-        for words in (20, 900):
-            for number in range(5):
+        for sizes in ((20,) * 5, (900, 900, 900, 20, 900, 20)):  # also by turns: what is new grows and shrinks
+            for number, words in enumerate(sizes):
                 assert agent.run_sync(story(number, words)).status == "finished"
             assert told(agent) == []
             agent.new()

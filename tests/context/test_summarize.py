@@ -78,13 +78,15 @@ def test_at_the_mark_the_summary_takes_over_and_the_request_stays_word_for_word(
     room.replays(agent)
 
 
-def test_the_call_reads_the_parents_prefix_from_cache(room: CompactRoom) -> None:
+def test_the_call_reads_the_parents_prefix_and_the_next_request_is_told_again_what_went(room: CompactRoom) -> None:
     agent = filled(room, 3, 4_000)
     agent.compact()
     (fork,) = room.of(agent, ForkEnded)
     parent = room.server.messages[-2]
     prefix = sum(parent.usage[f"{kind}input_tokens"] for kind in ("", "cache_read_", "cache_creation_"))
     assert fork.usage.cache_read >= 0.99 * prefix
+    room.turn(agent, "what day is it?", text("today"))
+    assert "Date: " in plain(room.bodies[-1]["messages"][-1]["content"]).rsplit("what day", 1)[0][-400:]
 
 
 def test_a_full_window_ends_under_20000_tokens(room: CompactRoom) -> None:
@@ -104,19 +106,7 @@ def test_a_full_window_ends_under_20000_tokens(room: CompactRoom) -> None:
     room.nothing_refused()
 
 
-def test_files_and_variables_are_put_back(room: CompactRoom) -> None:
-    agent = filled(room, 2)
-    (room.folder / "a.csv").write_text("x,y\n1,2\n")
-    agent.shell.user_ns["weights"] = [1, 2, 3]
-    room.turn(agent, "read it", tool("read_file", {"path": "a.csv"}), text("read"))
-    agent.compact()
-    (made,) = room.of(agent, Compacted)
-    assert made.restored == ("file a.csv", "variables")
-    told = plain(made.blocks)
-    assert told.index("weigh boxes.") < told.index("read it") < told.index("x,y") < told.rindex("Variables now")
-
-
-def test_hooks_add_to_the_wishes_and_to_what_stands_after(room: CompactRoom) -> None:
+def test_files_variables_and_the_words_of_hooks_stand_after_it(room: CompactRoom) -> None:
     @hooks.pre_compact
     def before(facts: dict[str, Any]) -> str:
         return f"keep the units ({facts['trigger']})"
@@ -126,18 +116,17 @@ def test_hooks_add_to_the_wishes_and_to_what_stands_after(room: CompactRoom) -> 
         return "Mind the units." if facts["tokens_after"] < facts["tokens_before"] else ""
 
     agent = filled(room, 2)
+    (room.folder / "a.csv").write_text("x,y\n1,2\n")
+    agent.shell.user_ns["weights"] = [1, 2, 3]
+    room.turn(agent, "read it", tool("read_file", {"path": "a.csv"}), text("read"))
     agent.compact("keep all weights")
     said = directive_in(room.calls[-1])
     assert said.index("keep all weights") < said.index("keep the units (manual)")
     (made,) = room.of(agent, Compacted)
     assert made.blocks[-1]["text"] == "Mind the units."
-
-
-def test_the_next_request_is_told_again_what_the_compaction_took(room: CompactRoom) -> None:
-    agent = filled(room, 2)
-    agent.compact()
-    room.turn(agent, "what day is it?", text("today"))
-    assert "Date: " in plain(room.bodies[-1]["messages"][-1]["content"]).rsplit("what day", 1)[0][-400:]
+    assert made.restored == ("file a.csv", "variables")
+    told = plain(made.blocks)
+    assert told.index("weigh boxes.") < told.index("read it") < told.index("x,y") < told.rindex("Variables now")
 
 
 # ---------------------------------------------------------------------- inside a turn
@@ -609,9 +598,6 @@ def test_stored_results_stay_reachable_after_a_compaction(room: CompactRoom) -> 
         room.turn(agent, f"another box: {words(number)}", text("weighed"))
     agent.compact()
     assert "tool-results/" in plain(room.of(agent, Compacted)[-1].blocks)
-
-
-
 
 
 def test_the_prompt_is_short_and_has_nine_sections() -> None:

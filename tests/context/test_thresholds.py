@@ -39,12 +39,9 @@ def test_the_numbers_of_the_specification_at_200k() -> None:
     assert state.block_mark == 177_000
 
 
-def test_constants_hold_above_200k() -> None:
+def test_constants_hold_above_200k_and_shares_below() -> None:
     state = window_state(0, 1_000_000, 128_000)
     assert marks(state) == (947_000, 947_000, 967_000, 977_000, 980_000, 1_000_000)
-
-
-def test_shares_hold_below_200k() -> None:
     assert marks(window_state(0, 20_000, 64_000)) == (14_700, 14_700, 16_700, 17_700, 18_000, 20_000)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from loop_rig import Rig
+from loop_rig import Rig, result_text
 from pace import within
 
 from ipyagent import sandbox
@@ -78,24 +78,24 @@ def test_a_command_may_deny_and_may_change_the_arguments(home: Path, make_rig: C
     assert "secrets stay here" in str(rig.server.messages[1].body)
 
 
-@pytest.mark.parametrize(
-    ("command", "why"),
-    [
+def denies(rig: Rig, why: str) -> None:
+    """The call is not run, and the model told why."""
+    rig.server.script(PRINT, text("I see"))
+    assert rig.turn("go").status == "finished"
+    assert "x" not in rig.agent.shell.user_ns
+    assert why in result_text(rig.results()[-1])
+
+
+def test_a_failing_command_denies_the_call(home: Path, make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    for command, why in (
         ("echo not today >&2; exit 3", "exit status 3: not today"),
         ("no-such-command-here", "exit status 127"),
         ("echo '{broken'", "not a JSON object"),
         ({"command": "sleep 60", "timeout": 0.3}, "longer than 0.3 s"),
-    ],
-)
-def test_a_failing_command_denies_the_call(
-    home: Path, make_rig: Callable[..., Rig], command: object, why: str
-) -> None:
-    given(home, pre_tool=[command])
-    rig = make_rig()
-    rig.server.script(PRINT, text("I see"))
-    assert rig.turn("go").status == "finished"
-    assert "x" not in rig.agent.shell.user_ns
-    assert why in str(rig.server.messages[-1].body)
+    ):
+        given(home, pre_tool=[command])
+        denies(rig, why)
 
 
 def test_other_failing_commands_are_reported_and_ignored(home: Path, make_rig: Callable[..., Rig]) -> None:
@@ -110,26 +110,18 @@ def test_other_failing_commands_are_reported_and_ignored(home: Path, make_rig: C
     ]
 
 
-@pytest.mark.parametrize(
-    ("content", "mode", "why"),
-    [
+def test_a_file_that_cannot_be_trusted_or_read_denies_every_call(home: Path, make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    for content, mode, why in (
         ("{", 0o600, "cannot be read"),
         ('{"pre_tols": ["true"]}', 0o600, "has no point 'pre_tols'; points: session_start"),
         ('{"pre_tool": [{"comand": "true"}]}', 0o600, "cannot be read"),
         ('{"pre_tool": ["true"]}', 0o666, "can be written by others"),
         ('{"pre_tool": [{"command": "true", "sandbox": "readonly"}]}', 0o600, "Invalid enum value 'readonly'"),
-    ],
-)
-def test_a_file_that_cannot_be_trusted_or_read_denies_every_call(
-    home: Path, make_rig: Callable[..., Rig], content: str, mode: int, why: str
-) -> None:
-    (home / "hooks.json").write_text(content)
-    (home / "hooks.json").chmod(mode)
-    rig = make_rig()
-    rig.server.script(PRINT, text("I see"))
-    rig.turn("go")
-    assert "x" not in rig.agent.shell.user_ns
-    assert why in str(rig.server.messages[-1].body).replace('\\"', '"').replace("\\'", "'")
+    ):
+        (home / "hooks.json").write_text(content)
+        (home / "hooks.json").chmod(mode)
+        denies(rig, why)
 
 
 @pytest.mark.paced

@@ -31,26 +31,26 @@ OTHER = "ghp_x8Kq2LmPz4Rt6Vw9Yb1Dc3Fg5Hj7Nn0Ss2Uu"
 STORY = "A first sentence that is long enough to be cut, and then a second one for good measure."
 
 
-@pytest.mark.parametrize(
-    ("scripted", "says"),
-    [
-        (fault(401, message=f"invalid x-api-key {KEY}"), "ANTHROPIC_API_KEY"),
-        (fault(403, message="not allowed for your organization"), "check the permissions"),
-        (fault(404, message="model: claude-nope"), "%agent model NAME"),
-        (fault(402, message="credit balance is too low"), "raise it"),
-        (fault(400, message="Your credit balance is too low to access the API"), "raise it"),
-        (fault(413, message="Request exceeds the maximum size"), "%agent new"),
-        (fault(400, message="prompt is too long: 250000 tokens > 200000 maximum"), "%agent new"),
-        (fault(429, code="enforced_spend_limit_reached", message="spend limit"), "raise it"),
-        (fault(529, should_retry=False, message="Overloaded"), "again later"),
-    ],
-)
-def test_what_waiting_does_not_help_ends_the_turn_at_once(rig: Rig, scripted: object, says: str) -> None:
-    rig.server.script(scripted)
-    result = rig.fault_turn()
-    assert result.status == "failed"
-    assert says in result.message
-    assert len(rig.server.messages) == 2  # the refused one and the next turn's
+LASTING = [
+    (fault(401, message=f"invalid x-api-key {KEY}"), "ANTHROPIC_API_KEY"),
+    (fault(403, message="not allowed for your organization"), "check the permissions"),
+    (fault(404, message="model: claude-nope"), "%agent model NAME"),
+    (fault(402, message="credit balance is too low"), "raise it"),
+    (fault(400, message="Your credit balance is too low to access the API"), "raise it"),
+    (fault(413, message="Request exceeds the maximum size"), "%agent new"),
+    (fault(400, message="prompt is too long: 250000 tokens > 200000 maximum"), "%agent new"),
+    (fault(429, code="enforced_spend_limit_reached", message="spend limit"), "raise it"),
+    (fault(529, should_retry=False, message="Overloaded"), "again later"),
+]
+
+
+def test_what_waiting_does_not_help_ends_the_turn_at_once(rig: Rig) -> None:
+    for count, (scripted, says) in enumerate(LASTING, 1):
+        rig.server.script(scripted)
+        result = rig.fault_turn()
+        assert (result.status, says in result.message) == ("failed", True), result.message
+        assert len(rig.server.messages) == 2 * count  # the refused one and the next turn's
+        rig.agent.new()
 
 
 PASSING: list[tuple[Any, str]] = [
@@ -148,10 +148,10 @@ def test_an_error_after_the_last_block_keeps_the_reply(rig: Rig) -> None:
     assert (result.status, result.text) == ("finished", "the end")
 
 
-@pytest.mark.parametrize("how", ["bad_json", "bad_sse"])
-def test_a_mangled_event_does_not_end_the_session(rig: Rig, how: str) -> None:
-    rig.server.script(malformed(text(STORY), how), text("the end"))
-    assert rig.fault_turn().status == "finished"
+def test_a_mangled_event_does_not_end_the_session(rig: Rig) -> None:
+    for how in ("bad_json", "bad_sse"):
+        rig.server.script(malformed(text(STORY), how), text("the end"))
+        assert rig.fault_turn().status == "finished"
 
 
 def test_a_refused_request_names_its_id_and_a_report_without_secrets(rig: Rig) -> None:

@@ -86,6 +86,9 @@ def test_a_request_larger_than_the_window_is_set_aside_and_never_sent(
     assert "was set aside" in result.message
     assert "\n" not in result.message
     assert len(server.messages) == sent, "neither the request nor a summary of it went out"
+    assert all(fork.requests == 0 for fork in rig.shown(ForkEnded))
+    assert all("\n" not in failed.why for failed in rig.shown(LayerFailed))
+    assert rig.agent.session.history.request is None, "no later compaction puts it back"
     (snipped,) = rig.shown(TurnsRemoved)
     asked = rig.shown(UserMessage)[0]
     assert (snipped.first, asked.text) == (asked.id, said)
@@ -100,13 +103,6 @@ def test_a_request_larger_than_the_window_is_set_aside_and_never_sent(
     session = rig.agent.session
     assert ContextView.of(rig.events()).wire() == session.view.wire()
     assert session.history.compact_failures == 0, "what could not be compacted is gone"
-
-
-def test_it_is_not_put_back_by_the_next_compaction(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
-    rig = make_rig(window=WINDOW, layer_notes=False)
-    rig.turn(huge())
-    session = rig.agent.session
-    assert session.history.request is None
 
 
 def test_with_reactive_off_nothing_is_set_aside(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
@@ -148,12 +144,3 @@ def test_a_recorded_session_with_an_oversize_request_goes_on_after_it(engine: st
     assert made.refusals == ()
     assert [turn.status for turn in made.turns] == ["finished", "finished", "failed", "finished", "finished"]
     assert "was set aside" in made.turns[2].message
-
-
-def test_no_fork_goes_out_that_cannot_fit(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
-    rig = make_rig(window=WINDOW, layer_notes=False)
-    rig.turn(huge())
-    forks = rig.shown(ForkEnded)
-    assert all(fork.requests == 0 for fork in forks)
-    assert all("\n" not in failed.why for failed in rig.shown(LayerFailed))
-    assert server.messages == []

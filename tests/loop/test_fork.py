@@ -43,15 +43,28 @@ def share(fork: Exchange, parent: Exchange) -> float:
     return float(fork.usage["cache_read_input_tokens"]) / parent.prompt_tokens
 
 
-def test_after_a_turn_the_parents_prefix_is_read_from_the_cache(room: NotesRoom) -> None:
+def test_after_a_turn_the_parents_prefix_is_read_from_the_cache_and_the_conversation_stays(room: NotesRoom) -> None:
     agent = talked(room)
     parent = room.server.messages[-1]
+    before = str(agent.session.view.wire())
+    requests, cost = agent.session.history.totals.requests, agent.session.history.totals.cost
     room.replies = [text("weights")]
     assert fork(agent).text == "weights"
     assert share(room.server.messages[-1], parent) >= 0.99
-    sent, before = room.server.messages[-1].body, parent.body
-    assert (sent["system"], sent["tools"]) == (before["system"], before["tools"])
+    sent = room.server.messages[-1].body
+    assert (sent["system"], sent["tools"]) == (parent.body["system"], parent.body["tools"])
     assert str(sent).count("cache_control") <= 4
+    assert str(agent.session.view.wire()) == before
+    [ended] = room.events(agent, ForkEnded)
+    assert (ended.purpose, ended.status, ended.requests) == ("test", "finished", 1)
+    assert ended.usage.cache_read > MINIMUM
+    assert agent.session.history.totals.requests == requests + 1
+    assert agent.session.history.totals.cost == pytest.approx(cost + ended.cost)
+    reported = sum(event.cost for event in room.events(agent, UsageReported))
+    assert agent.session.history.totals.cost == pytest.approx(reported + ended.cost)
+    assert f"{requests + 1} requests" in summary(agent)
+    room.turn(agent, "and on", text("on"))
+    assert ContextView.of(room.events(agent)).messages == agent.session.view.messages
 
 
 @pytest.mark.parametrize("work", ["a summary", "one round of calls", "several"])
@@ -100,40 +113,18 @@ def _pause(agent: Any, body: dict[str, Any], work: Callable[[], Any]) -> Reply:
     return tool("variables", {}, thinking="once more")
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_after_a_compaction_too(room: NotesRoom, times: int) -> None:
+def test_after_a_compaction_and_another_too(room: NotesRoom) -> None:
     agent = talked(room, 4)
-    for number in range(times):
+    for number in range(2):
         starts = [turn.first for turn in agent.session.history.turns]
         blocks = ({"type": "text", "text": "So far: " + words(50 + number, 400)},)
-        made = Compacted(trigger="manual", method="summary", first=1, last=starts[-2] - 1, blocks=blocks)
-        agent._thread.start(lambda event=made: _record(agent, event)).result(5)
+        agent.session.record(
+            Compacted(trigger="manual", method="summary", first=1, last=starts[-2] - 1, blocks=blocks)
+        )
         room.turn(agent, f"go on {number}", tool("python", {"code": "1"}, thinking="hm"), text("fine", thinking="ok"))
-    parent = room.server.messages[-1]
-    fork(agent)
-    assert share(room.server.messages[-1], parent) >= 0.99
-
-
-async def _record(agent: Any, event: Any) -> None:
-    agent.session.record(event)
-
-
-def test_a_fork_leaves_the_conversation_as_it_was(room: NotesRoom) -> None:
-    agent = talked(room)
-    before = str(agent.session.view.wire())
-    requests, cost = agent.session.history.totals.requests, agent.session.history.totals.cost
-    fork(agent)
-    assert str(agent.session.view.wire()) == before
-    [ended] = room.events(agent, ForkEnded)
-    assert (ended.purpose, ended.status, ended.requests) == ("test", "finished", 1)
-    assert ended.usage.cache_read > MINIMUM
-    assert agent.session.history.totals.requests == requests + 1
-    assert agent.session.history.totals.cost == pytest.approx(cost + ended.cost)
-    reported = sum(event.cost for event in room.events(agent, UsageReported))
-    assert agent.session.history.totals.cost == pytest.approx(reported + ended.cost)
-    assert f"{requests + 1} requests" in summary(agent)
-    room.turn(agent, "and on", text("on"))
-    assert ContextView.of(room.events(agent)).messages == agent.session.view.messages
+        parent = room.server.messages[-1]
+        fork(agent)
+        assert share(room.server.messages[-1], parent) >= 0.99
 
 
 def test_a_call_runs_only_if_the_order_permits_it(room: NotesRoom) -> None:
@@ -186,19 +177,6 @@ def test_a_failed_fork_leaves_only_its_cost(room: NotesRoom, reply: Any, status:
     assert ended.message
     assert str(agent.session.view.wire()) == before
     assert room.turn(agent, "still there?", text("here")).text == "here"
-
-
-def test_cancelling_ends_the_fork_and_closes_its_connection(room: NotesRoom) -> None:
-    agent = talked(room, 1)
-    room.replies = [text("word " * 400, delay=0.05)]
-    order = ForkOrder(purpose="test", directive=DIRECTIVE)
-    future = agent._thread.start(lambda: run_fork(agent.session, order))
-    assert until(lambda: room.server.open_streams == 1)
-    agent._thread.cancel(future)
-    with pytest.raises(asyncio.CancelledError):
-        future.result(5)
-    assert until(lambda: room.server.open_streams == 0)
-    assert [event.status for event in room.events(agent, ForkEnded)] == ["stopped"]
 
 
 def test_a_turns_stop_stops_the_fork_it_waits_for(room: NotesRoom) -> None:

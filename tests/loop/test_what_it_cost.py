@@ -3,6 +3,7 @@ a decision was taken back."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -78,7 +79,7 @@ def test_a_stopped_reply_is_paid_for(room: NotesRoom) -> None:
     assert room.events(agent, CacheBroken) == []
 
 
-def test_so_is_a_fork_that_is_stopped(room: NotesRoom) -> None:
+def test_so_is_a_fork_that_is_cancelled(room: NotesRoom) -> None:
     agent = agent_of(room)
     room.turn(agent, "weigh " + words(1, 3_000), text("done"))
     room.replies = [text("word " * 400, delay=0.02)]
@@ -87,7 +88,9 @@ def test_so_is_a_fork_that_is_stopped(room: NotesRoom) -> None:
     assert until(lambda: room.server.open_streams == 1)
     threading.Event().wait(0.3)
     agent._thread.cancel(forked)
-    assert until(lambda: bool(room.events(agent, ForkEnded)))
+    with pytest.raises(asyncio.CancelledError):
+        forked.result(5)
+    assert until(lambda: room.server.open_streams == 0)
     [ended] = room.events(agent, ForkEnded)
     usage = ended.usage
     assert (usage.input, usage.cache_read, usage.cache_write) == billed(room.server.messages[-1])

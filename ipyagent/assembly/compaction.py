@@ -151,8 +151,10 @@ class CompactCommand:
             turns = len(session.history.turns)
             for name, number in (("--from", wanted.start), ("--up-to", wanted.upto), ("--snip", wanted.snip[1])):
                 if number > turns:
-                    many = f"{turns} turn{'' if turns == 1 else 's'}"
-                    raise UsageError(f"{name} {number}: the conversation has {many}; %context --turns lists them")
+                    plural = "" if turns == 1 else "s"
+                    raise UsageError(
+                        f"{name} {number}: the conversation has {turns} turn{plural}; %context --turns lists them"
+                    )
             if wanted.undo:
                 work = self._undo
             elif wanted.snip != (0, 0):
@@ -232,16 +234,16 @@ class CompactCommand:
 
     async def _snip(self, session: Session, wanted: CompactOptions, main: MainThreadExecutor) -> str:
         start, end = wanted.snip
-        one = f"turn {start}" if start == end else f"turns {start} to {end}"
         if all(turn.out for turn in session.history.turns[start - 1 : end]):
-            were = "was" if start == end else "were"
-            raise CompactionFailed(f"{one} {were} removed before; %context --turns lists the turns")
+            out = f"turn {start} was" if start == end else f"turns {start} to {end} were"
+            raise CompactionFailed(f"{out} removed before; %context --turns lists the turns")
         first, last = _events(session, start, end)
         gone = _range(session, first, last)
         if gone.first < first:
+            one = f"turn {start} is" if start == end else f"turns {start} to {end} are"
             raise CompactionFailed(
-                f"{one} {'is' if start == end else 'are'} part of a summary with earlier turns: restore them with "
-                f"%compact --undo, or remove all of them ({gone.words})"
+                f"{one} part of a summary with earlier turns: restore them with %compact --undo, or remove all of them "
+                f"({gone.words})"
             )
         words = gone.words
         were = "was" if words.startswith("turn ") else "were"

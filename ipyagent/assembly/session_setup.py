@@ -359,7 +359,7 @@ class SessionSetup:
             renewed=lambda: self.system_prompt.after_compaction(session),
             hold=self.hold,
         )
-        self.system_prompt.put(session, tools, self.tool_registry.renewing(tools))
+        self.system_prompt.ensure_frozen(session, tools, self.tool_registry.renewing(tools))
         if session.view.model != name:
             named = not options.model and bool(named_model(self.settings))
             session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output, named=named))

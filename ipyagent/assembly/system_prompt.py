@@ -105,7 +105,7 @@ class SystemPromptBuilder:
         """The session's next request has its head rendered again."""
         self._due[session.journal.session] = why
 
-    def put(self, session: Session, tools: Mapping[str, Tool], own: Mapping[str, Tool]) -> None:
+    def ensure_frozen(self, session: Session, tools: Mapping[str, Tool], own: Mapping[str, Tool]) -> None:
         """Give a session its head: a new one, an old one for a reason, else the bytes that it has. `own` are the
         user's tools. Raises WindowTooSmall."""
         # a head of an earlier version may say the same of a tool in more words: it stays as it was sent
@@ -134,7 +134,7 @@ class SystemPromptBuilder:
         rendered = msgspec.structs.replace(rendered, why=why)
         check_fixed_part(rendered.tokens, rendered.tool_tokens, session.state(0))
         session.record(rendered)
-        for event in self._with_it(session, tools):
+        for event in self._events_with(session, tools):
             session.record(event)
 
     def after_compaction(self, session: Session) -> Sequence[Event]:
@@ -152,7 +152,7 @@ class SystemPromptBuilder:
         head = msgspec.structs.replace(
             made, tools=tools, tool_tokens=size, tokens=made.tokens + size, why="after a compaction", memories=whole
         )
-        return head, *self._with_it(session, names)
+        return head, *self._events_with(session, names)
 
     def rendered(
         self, tools: Mapping[str, Tool], state: WindowState, server: Sequence[Block] = ()
@@ -188,7 +188,7 @@ class SystemPromptBuilder:
             if not why[tool["name"]] and (names is None or tool["name"] in names)
         ]  # fmt: skip
 
-    def _with_it(self, session: Session, tools: Iterable[str]) -> list[Event]:
+    def _events_with(self, session: Session, tools: Iterable[str]) -> list[Event]:
         """What parts journal with a head, for a session with these tools."""
         return [event for part in self._parts for event in part.prompt_frozen(session, frozenset(tools))]
 

@@ -430,7 +430,7 @@ def _amount(layer: str, saved: Savings) -> str:
 def _decided(history: SessionState) -> list[str]:
     if not history.decided:
         return []
-    rows = [f"  {layer:<14} {one_line(words, 200)}" for layer, words in history.decided.items()]
+    rows = [f"  {layer:<14} {one_line(decided.words, 200)}" for layer, decided in history.decided.items()]
     return ["last decisions:", *rows]
 
 

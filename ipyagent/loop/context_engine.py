@@ -289,11 +289,11 @@ class Engine:
         if not isinstance(event, LayerDecision):
             return True
         history = self.session.history
-        before = history.decided.get(event.layer, "")
+        before = history.decided.get(event.layer, LayerDecision(layer=event.layer, words=""))
         if event.saved:
-            return before != event.words
+            return before.words != event.words
         began = history.turns[-1].first if history.turns else 0
-        return _differs(before, event.words) and history.decided_at.get(event.layer, 0) < began
+        return _differs(before.words, event.words) and before.id < began
 
     def enabled(self, moment: Moment) -> list[Layer]:
         """The layers that are asked at a moment and not switched off."""

@@ -183,8 +183,6 @@ class SessionState:
         """The newest event whose result the model was so told of."""
         self.breaks: list[CacheBroken] = []
         """Unexpected breaks of the cache."""
-        self.decided_at: dict[str, int] = {}
-        """The event in which each layer last spoke."""
         self.children: dict[str, ChildStarted] = {}
         """The session's sub-agents, running or not, by id."""
         self.at_work: dict[str, ChildStarted] = {}
@@ -203,7 +201,7 @@ class SessionState:
         """The event of the newest update of the notes, if it came to nothing; else 0."""
         self.handles: dict[str, ResultStored] = {}
         """Stored results that are objects, by handle."""
-        self.decided: dict[str, str] = {}
+        self.decided: dict[str, LayerDecision] = {}
         """What each layer last said of its decisions."""
         self._cost = 0.0
         self.named = ""
@@ -278,8 +276,7 @@ class SessionState:
             case LayerFailed():
                 self.compact_failures += event.layer == "compaction"
             case LayerDecision():
-                self.decided[event.layer] = event.words
-                self.decided_at[event.layer] = event.id
+                self.decided[event.layer] = event
             case ResultsCleared():
                 self._save(event, event.layer, event.saved, len(event.calls))
             case TurnsRemoved():

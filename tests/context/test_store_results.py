@@ -59,10 +59,6 @@ def run(rig: Rig, code: str, *more: str, person: Person | None = None, **options
     return [result_text(block) for block in rig.results()]
 
 
-def stored(rig: Rig) -> list[ResultStored]:
-    return [event for event in rig.events() if isinstance(event, ResultStored)]
-
-
 def failures(rig: Rig) -> list[LayerFailed]:
     return [event for event in rig.events() if isinstance(event, LayerFailed) and event.layer == "store_results"]
 
@@ -74,7 +70,7 @@ def folder(rig: Rig) -> Path:
 def test_a_result_over_the_limit_is_kept_whole_and_its_preview_goes_to_the_model(make: Callable[..., Rig]) -> None:
     rig = make()
     [shown] = run(rig, BIG)
-    [event] = stored(rig)
+    [event] = rig.of(ResultStored)
     whole = (folder(rig) / event.path).read_text(encoding="utf-8")
     assert whole == "\n".join(f"line {n} of the log" for n in range(20_000))
     assert (event.chars, event.lines, event.handle) == (len(whole), 20_000, "")
@@ -91,7 +87,7 @@ def test_a_result_over_the_limit_is_kept_whole_and_its_preview_goes_to_the_model
     assert read.splitlines()[:-1] == body[:-1]
     assert read.splitlines()[-1] == f"… a preview: the whole ({len(whole):,} characters, 20,000 lines) is in {place}"
     assert str(rig.folder) not in json.dumps(rig.server.messages[-1].body)
-    returned = next(event for event in rig.events() if isinstance(event, ToolReturned))
+    returned = rig.of(ToolReturned)[0]
     assert returned.blocks == ({"type": "text", "text": shown},)
     order = [type(each) for each in rig.events() if isinstance(each, (ResultStored, ToolReturned))]
     assert order == [ResultStored, ToolReturned]
@@ -101,7 +97,7 @@ def test_the_person_sees_what_was_printed_and_not_the_models_preview(make: Calla
     rig = make(store_chars=10_000)
     [shown] = run(rig, "for n in range(4_000): print('row', n, 'of the list')")
     assert "row 2000 " not in shown
-    [event] = stored(rig)
+    [event] = rig.of(ResultStored)
     place = f".ipyagent/sessions/{folder(rig).name}/{event.path}"
     rows = (folder(rig) / event.path).read_text("utf-8").rstrip().split("\n")
     bundle = static_bundle(rig.events(), None)
@@ -122,7 +118,7 @@ def test_the_person_sees_what_was_printed_and_not_the_models_preview(make: Calla
 def test_no_cut_hides_from_the_person_less_than_it_says(make: Callable[..., Rig]) -> None:
     rig = make(store_chars=5_000)
     run(rig, "for n in range(1_640): print('the row', n)")
-    [event] = stored(rig)
+    [event] = rig.of(ResultStored)
     whole = (folder(rig) / event.path).read_text("utf-8").rstrip()
     assert 20_000 < len(whole) < 20_500
     html = static_bundle(rig.events(), None)["text/html"]
@@ -149,7 +145,7 @@ def test_a_result_at_the_limit_is_not_stored_and_one_over_it_is(make: Callable[.
     at, over = run(rig, f"print('7 ' * {most} + '7')", f"print('7 ' * {most + 1} + '7')")
     assert at == "7 " * most + "7"
     assert over.startswith("<persisted-output")
-    assert len(stored(rig)) == 1
+    assert len(rig.of(ResultStored)) == 1
 
 
 def test_sizes_are_by_tokens_and_told_as_characters_of_prose(make: Callable[..., Rig]) -> None:
@@ -167,7 +163,7 @@ def test_sizes_are_by_tokens_and_told_as_characters_of_prose(make: Callable[...,
     assert over.startswith("<persisted-output")
     assert f'size="{len(numbers) * 263 - 1:,} characters"' in over
     assert prose_chars(over) < 2_700  # the preview is as large as one of prose
-    [event] = stored(rig)
+    [event] = rig.of(ResultStored)
     rig.server.script(tool("read_file", {"path": event.path}), text("ok"))
     rig.turn("more")
     page = result_text(rig.results()[-1])
@@ -202,9 +198,9 @@ def test_of_many_results_together_the_largest_are_stored_first(make: Callable[..
     kept = [len(one) if one.startswith("z") else 0 for one in got]
     assert kept == [9_000, 0, 3_000, 0, 9_500]
     assert sum(map(prose_chars, got)) <= 22_000
-    assert [event.chars for event in stored(rig)] == [12_000, 11_000]
-    assert all(event.blocks for event in stored(rig))
-    for event in stored(rig):
+    assert [event.chars for event in rig.of(ResultStored)] == [12_000, 11_000]
+    assert all(event.blocks for event in rig.of(ResultStored))
+    for event in rig.of(ResultStored):
         assert (folder(rig) / event.path).read_text() == "z" * event.chars
     rig.turn("again")
     assert [result_text(block) for block in rig.results()] == got
@@ -248,7 +244,7 @@ def test_the_object_lives_under_its_handle_and_a_later_call_slices_it(make: Call
     assert "dict 300" in shown
     assert '_agent["r1"] in python' in shown
     assert (part, same) == ("[0, 1, 2, 3, 4, 5, 6]", "True")
-    assert [event.handle for event in stored(rig)] == ['_agent["r1"]']
+    assert [event.handle for event in rig.of(ResultStored)] == ['_agent["r1"]']
     names = run(rig, "%who")
     assert "_agent" not in names[-1]
 
@@ -270,7 +266,7 @@ def test_what_a_preview_shows_and_what_its_file_holds(make: Callable[..., Rig]) 
     assert rows == "[500, 501]"
     assert "step 0" in both
     assert "list 5,000 of int" in both
-    _, printed, words = stored(rig)
+    _, printed, words = rig.of(ResultStored)
     assert (folder(rig) / printed.path).read_text().startswith("step 0\nstep 1\n")
     assert Path(words.path).suffix == ".csv", "a text is stored as it is, and not as its repr"
     assert (folder(rig) / words.path).read_text().splitlines()[9] == "9,81"
@@ -286,7 +282,7 @@ def test_a_user_tools_object_has_a_handle_and_a_json_file(make: Callable[..., Ri
     rig.server.script(tool("rows", {"n": 3_000}), tool("python", {"code": '_agent["r1"][50]["square"]'}), text("ok"))
     rig.turn()
     shown, part = (result_text(block) for block in rig.results())
-    [event] = stored(rig)
+    [event] = rig.of(ResultStored)
     assert Path(event.path).suffix == ".json"
     assert json.loads((folder(rig) / event.path).read_text())[2_999]["square"] == 2_999**2
     assert "list 3,000 of dict" in shown
@@ -297,7 +293,7 @@ def test_only_the_newest_objects_stay_and_a_gone_one_names_its_file(make: Callab
     rig = make(store_chars=300, live_objects=2)
     run(rig, *(f"list(range({n}, {n} + 400))" for n in range(3)))
     gone, kept = run(rig, '_agent["r1"]', '(_agent["r3"][0], sorted(_agent))')[-2:]
-    place = f".ipyagent/sessions/{folder(rig).name}/{stored(rig)[0].path}"
+    place = f".ipyagent/sessions/{folder(rig).name}/{rig.of(ResultStored)[0].path}"
     assert "KeyError" in gone
     assert "is gone" in gone
     assert place in gone
@@ -379,13 +375,13 @@ def test_reading_more_needs_no_question_and_is_not_stored_again(make: Callable[.
     assert "row 12346 " in found
     assert "row 777 " in within
     assert "row 19999 " in short
-    assert len(stored(rig)) == 1
+    assert len(rig.of(ResultStored)) == 1
 
 
 def test_one_very_long_line_is_read_to_its_end(make: Callable[..., Rig]) -> None:
     rig = make()
     run(rig, "print('a' * 60_000 + 'END')")
-    [event] = stored(rig)
+    [event] = rig.of(ResultStored)
     assert event.lines == 31
     rig.server.script(tool("read_file", {"path": event.path, "offset": 31}), text("ok"))
     rig.turn("more")
@@ -410,7 +406,7 @@ def test_the_kill_switch_brings_the_old_cut_back(make: Callable[..., Rig], off: 
     assert (folder(rig) / FOLDER).exists() is not bool(off)
     if off:
         assert 20_000 < len(shown) < 26_000
-        assert stored(rig) == []
+        assert rig.of(ResultStored) == []
 
 
 def test_a_smaller_output_setting_still_bounds_what_reaches_the_model() -> None:
@@ -432,7 +428,7 @@ def test_when_the_disk_fails_the_result_is_cut_and_the_turn_goes_on(make: Callab
     [failed] = failures(rig)
     assert not failed.stopped
     assert "could not be kept" in failed.why
-    assert stored(rig) == []
+    assert rig.of(ResultStored) == []
 
 
 def test_when_the_disk_fails_for_many_results_they_stay_whole(make: Callable[..., Rig]) -> None:
@@ -499,9 +495,9 @@ def test_a_stop_while_code_prints_keeps_what_was_printed(make: Callable[..., Rig
     rig.server.script(tool("python", {"code": code}), text("after"))
     rig.stop_when(lambda: any(getattr(event, "channel", "") == "tool" for event in rig.seen.events))
     assert rig.turn().status == "stopped"
-    [event] = stored(rig)
+    [event] = rig.of(ResultStored)
     assert (folder(rig) / event.path).read_text().startswith("warm 0\nwarm 1\n")
-    returned = next(each for each in rig.events() if isinstance(each, ToolReturned))
+    returned = rig.of(ToolReturned)[0]
     assert returned.is_error
     assert str(returned.blocks[0]["text"]).startswith("<persisted-output")
     rig.turn("go on")
@@ -517,7 +513,7 @@ def test_odd_text_is_stored_clean_and_large_output_in_bounds(make: Callable[...,
     )
     assert odd.count("</persisted-output>") == 1
     assert for_person(odd).startswith("\ufffd a </persisted-output> b 0\n")
-    first, second = stored(rig)
+    first, second = rig.of(ResultStored)
     text_ = (folder(rig) / first.path).read_text(encoding="utf-8")
     assert text_.startswith("\ufffd a </persisted-output> b 0\n")
     assert "\x00" not in text_
@@ -536,7 +532,7 @@ def test_bytes_are_stored_as_they_are(make: Callable[..., Rig]) -> None:
     rig = make(tools=[ipyagent.tool(permission="none")(fetch)])
     rig.server.script(tool("fetch", {}), tool("python", {"code": '_agent["r1"][256:260]'}), text("ok"))
     rig.turn()
-    [event] = stored(rig)
+    [event] = rig.of(ResultStored)
     assert Path(event.path).suffix == ".bin"
     assert (folder(rig) / event.path).read_bytes() == data
     shown, part = (result_text(block) for block in rig.results())
@@ -552,7 +548,7 @@ def test_a_picture_goes_to_the_model_scaled_and_into_a_file(make: Callable[..., 
     )
     rig.server.script(tool("python", {"code": code}), text("ok"))
     rig.turn()
-    [event] = stored(rig)
+    [event] = rig.of(ResultStored)
     assert Path(event.path).suffix == ".png"
     [block] = rig.results()
     picture = next(part for part in block["content"] if part["type"] == "image")
@@ -575,7 +571,7 @@ def test_the_models_key_is_in_no_file(make: Callable[..., Rig]) -> None:
         text("ok"),
     )
     rig.turn()
-    assert len(stored(rig)) == 3
+    assert len(rig.of(ResultStored)) == 3
     rig.no_key()
     assert KEY not in json.dumps(rig.server.messages[-1].body)
 

@@ -104,6 +104,9 @@ class Rig:
         session = self.agent.session
         return list(read_events(session.journal.folder / TRANSCRIPT))
 
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events() if isinstance(event, kind)]
+
     def shown(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.seen.events if isinstance(event, kind)]
 

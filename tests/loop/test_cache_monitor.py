@@ -160,15 +160,11 @@ def test_a_message_that_grew_at_the_end_of_the_prompt_is_no_change() -> None:
 # ---------------------------------------------------------------------- with a real agent
 
 
-def breaks(rig: Rig) -> list[CacheBroken]:
-    return [event for event in rig.events() if isinstance(event, CacheBroken)]
-
-
 def test_a_session_that_only_grows_breaks_nothing(rig: Rig, server: PracticeServer) -> None:
     for number in range(6):
         server.script(tool("python", {"code": f"print({number}, 'x ' * 900)"}), text(f"Step {number}."))
         assert rig.turn(LONG[: 900 * (number + 1)]).status == "finished"
-    assert breaks(rig) == []
+    assert rig.of(CacheBroken) == []
     assert [exchange.error for exchange in server.refused] == []
 
 
@@ -182,7 +178,7 @@ def test_an_idle_session_is_told_as_such(home: Any, make_rig: Callable[..., Rig]
         rig.turn("and now?")
         clock.now += FIVE_MINUTES
         rig.turn("and now?")
-        found = breaks(rig)
+        found = rig.of(CacheBroken)
         assert [event.expected for event in found] == [False]
         assert found[0].cause == "idle for 5 minutes, longer than the 5 that the cache lives"
         assert found[0].missed > 3_000
@@ -197,7 +193,7 @@ def test_a_lost_cache_is_the_servers_own_doing(make_rig: Callable[..., Rig]) -> 
         rig.turn(LONG)
         clock.now += FIVE_MINUTES  # the server's clock alone
         rig.turn("and now?")
-        assert [event.cause for event in breaks(rig)] == ["nothing changed here: the server lost it"]
+        assert [event.cause for event in rig.of(CacheBroken)] == ["nothing changed here: the server lost it"]
 
 
 def test_a_cleared_batch_is_an_expected_break(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
@@ -207,8 +203,8 @@ def test_a_cleared_batch_is_an_expected_break(make_rig: Callable[..., Rig], serv
         assert rig.turn("next").status == "finished"
     events = rig.events()
     assert [event for event in events if isinstance(event, ResultsCleared)]
-    assert breaks(rig)
-    assert all(event.expected and "old tool result" in event.cause for event in breaks(rig))
+    assert rig.of(CacheBroken)
+    assert all(event.expected and "old tool result" in event.cause for event in rig.of(CacheBroken))
     assert [exchange.error for exchange in server.refused] == []
 
 
@@ -220,7 +216,7 @@ def test_the_first_picture_is_the_providers_way(rig: Rig, server: PracticeServer
     server.script(text("one"), tool("python", {"code": code}), text("two"))
     rig.turn(LONG)
     rig.turn("draw it")
-    found = breaks(rig)
+    found = rig.of(CacheBroken)
     assert [(event.cause.split(":")[0], event.expected) for event in found] == [("the first picture", True)]
 
 
@@ -268,4 +264,4 @@ def test_the_report_tells_the_newest_hit_rates(make_rig: Callable[..., Rig], cac
         line = next(line for line in report(rig.agent, []).splitlines() if line.startswith("read from the cache by"))
         assert line.startswith("read from the cache by the last 2 requests: 0 ")
         assert (line.split()[-2] == "0") is not caching
-        assert breaks(rig) == []
+        assert rig.of(CacheBroken) == []

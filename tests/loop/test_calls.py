@@ -56,7 +56,7 @@ def test_calls_that_only_read_run_side_by_side_and_answer_in_order(make_rig: Cal
     rig.server.script(calls([("peek", {"number": n}) for n in range(5)]), text("ok"))
     assert rig.fault_turn().status == "finished"
     assert meeting.most == 5
-    returned = [event.call for event in rig.events() if isinstance(event, ToolReturned)]
+    returned = [event.call for event in rig.of(ToolReturned)]
     assert [result_text(block) for block in rig.results()] == [f"peeked {n}" for n in range(5)]
     assert returned != [block["tool_use_id"] for block in rig.results()]  # they came back in another order
 
@@ -221,7 +221,7 @@ def test_allowed_always_the_like_is_not_asked_again(make_rig: Callable[..., Rig]
     assert rig.fault_turn(person=person).status == "finished"
     assert rig.agent.shell.user_ns["n"] == 2
     assert len(person.asked) == 1
-    answers = [event.answer for event in rig.events() if isinstance(event, PermissionAnswered)]
+    answers = [event.answer for event in rig.of(PermissionAnswered)]
     assert answers == ["always"]
 
 
@@ -258,7 +258,7 @@ def test_always_for_what_changed_meanwhile_stores_no_rule(make_rig: Callable[...
     )
     assert rig.fault_turn(person=Person(change)).status == "finished"
     assert "changed since" in result_text(rig.results()[-1])
-    assert [event.answer for event in rig.events() if isinstance(event, PermissionAnswered)] == ["once"]
+    assert [event.answer for event in rig.of(PermissionAnswered)] == ["once"]
     assert rig.agent.permissions.rules == ()
 
 
@@ -360,7 +360,7 @@ def test_a_limit_holds_where_no_price_is_known_and_the_dearest_known_one_counts(
     assert "IPyAgent.max_cost" in result.message
     rig.server.script(tool("python", {"code": "1"}))
     assert rig.fault_turn().status == "limit"
-    told = [event.why for event in rig.events() if isinstance(event, LayerFailed)]
+    told = [event.why for event in rig.of(LayerFailed)]
     assert len(told) == 1
     assert unknown in told[0]
     kinds = [type(event) for event in rig.events()]
@@ -369,7 +369,7 @@ def test_a_limit_holds_where_no_price_is_known_and_the_dearest_known_one_counts(
     rig.server.script(text("ok"))
     result = rig.fault_turn()
     assert (result.status, result.cost is not None) == ("finished", True)
-    assert not [event for event in rig.events() if isinstance(event, LayerFailed)]
+    assert not rig.of(LayerFailed)
     assert f"${max(price.input for _, price in PRICES):g} a million in" in told[0]
     other = make_rig(folder=home / "other", max_cost_per_day=0.001)
     assert "max_cost_per_day" in other.turn().message, "the day counts them too"

@@ -30,7 +30,7 @@ def talk(make_rig: Callable[..., Rig], server: PracticeServer, **settings: Any) 
         code = f"print('\\n'.join(str({number} * n) + ' row of data' for n in range({rows})))"
         server.script(tool("python", {"code": code}, thinking="hm"), text("done", thinking="hmm"))
         assert rig.turn(f"weigh box {number}").status == "finished"
-    assert [event for event in rig.events() if isinstance(event, ResultsCleared)] == []
+    assert rig.of(ResultsCleared) == []
     for name, value in settings.items():
         setattr(rig.settings, name, value)
     before = server.messages[-1].prompt_tokens
@@ -58,7 +58,7 @@ def test_the_saving_is_what_the_server_counts_less(
 
 def test_one_result_is_one_result(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
     rig, _ = talk(make_rig, server, clear_policy="every_turn", clear_keep=4)
-    (cleared,) = [event for event in rig.events() if isinstance(event, ResultsCleared)]
+    (cleared,) = rig.of(ResultsCleared)
     said = notice_of(cleared)
     assert said[0].startswith("Cleared 1 old tool result, about")
 

@@ -72,7 +72,7 @@ def test_a_tool_hook_may_deny_and_may_change_the_arguments(rig: Rig) -> None:
     rig.server.script(tool("python", {"code": "x = 'secret'"}), tool("python", {"code": "x = 'wrong'"}), text("done"))
     rig.turn("go")
     assert rig.agent.shell.user_ns["x"] == "right"
-    assert [event.input for event in rig.events() if isinstance(event, ToolCalled)] == [{"code": "x = 'right'"}]
+    assert [event.input for event in rig.of(ToolCalled)] == [{"code": "x = 'right'"}]
     assert "secrets stay here" in str(rig.server.messages[1].body)
 
 
@@ -85,7 +85,7 @@ def test_a_raising_tool_hook_denies_and_any_other_is_reported_and_ignored(rig: R
     assert run(rig, "x = 1") == "finished"
     assert "x" not in rig.agent.shell.user_ns
     assert "the hook is broken" in sent(rig)
-    failed = [event.why for event in rig.events() if isinstance(event, LayerFailed)]
+    failed = [event.why for event in rig.of(LayerFailed)]
     assert failed == ["hook user_prompt (broken): RuntimeError: the hook is broken"]
     assert rig.server.refused == []
 
@@ -110,9 +110,9 @@ def test_changed_arguments_are_asked_about_journalled_and_told_to_the_model(make
     rig = make_rig(mode="ask")
     hooks.pre_tool(lambda facts: {"input": {"code": "x = 'safe'"}})
     run(rig, "x = 'risky'", Person(PermissionAnswer("once")))
-    (asked,) = [event for event in rig.events() if isinstance(event, PermissionAsked)]
+    (asked,) = rig.of(PermissionAsked)
     assert asked.text == "x = 'safe'"
-    assert [event.input for event in rig.events() if isinstance(event, ToolCalled)] == [{"code": "x = 'safe'"}]
+    assert [event.input for event in rig.of(ToolCalled)] == [{"code": "x = 'safe'"}]
     told = "A hook of the user's changed the arguments of this call: {\"code\": \"x = 'safe'\"}"
     assert told in result_text(rig.results()[0])
     assert rig.agent.shell.user_ns["x"] == "safe"
@@ -166,7 +166,7 @@ def test_a_hook_that_hangs_is_left_and_denies_only_before_a_tool(rig: Rig) -> No
     free.set()
     assert time.monotonic() - began < within(5, 18)
     assert "x" not in rig.agent.shell.user_ns
-    failed = [event.why for event in rig.events() if isinstance(event, LayerFailed)]
+    failed = [event.why for event in rig.of(LayerFailed)]
     assert failed == ["hook user_prompt (slow): HookFailed: it took longer than 0.2 s"]
     assert "hook pre_tool (slow_too): HookFailed: it took longer than 0.2 s" in str(rig.results())
 

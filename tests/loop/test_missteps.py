@@ -73,13 +73,13 @@ def test_a_call_written_as_text_is_not_run_and_a_real_one_is_asked_for_once(rig:
     rig.server.script(text(CALLS["hermes"]), tool("python", {"code": "6 * 7"}), text("42"))
     result = rig.turn("go")
     assert (result.status, result.text) == ("finished", "42")
-    [note] = [event for event in rig.events() if isinstance(event, SystemReminder)]
+    [note] = rig.of(SystemReminder)
     assert note.why == "The model wrote a tool call as text (<tool_call>); nothing was run, asking for a real call"
     assert note.text.startswith("Your last reply has a tool call written as text (<tool_call>); nothing was run.")
-    assert len([event for event in rig.events() if isinstance(event, ToolCalled)]) == 1
+    assert len(rig.of(ToolCalled)) == 1
     rig.server.script(text(CALLS["llama tag"]), text(CALLS["llama tag"]))
     assert rig.turn("go").status == "finished"
-    [said] = [event.why for event in rig.events() if isinstance(event, LayerFailed)]
+    [said] = [event.why for event in rig.of(LayerFailed)]
     assert said.startswith("The model wrote a tool call as text again (<|python_tag|>); nothing was run")
 
 
@@ -87,7 +87,7 @@ def test_thinking_as_text_is_said_once_and_alone_is_no_answer(rig: Rig) -> None:
     rig.server.script(text("<think>\nhm\n</think>\nIt is 4."), text("still thinking</think>\nAnd 5."))
     assert rig.turn("a").text.endswith("It is 4.")
     assert rig.turn("b").status == "finished"
-    [said] = [event.why for event in rig.events() if isinstance(event, LayerFailed)]
+    [said] = [event.why for event in rig.of(LayerFailed)]
     assert said.startswith("The model's thinking came as text of its answer (<think>)")
     assert is_empty(({"type": "text", "text": "<think>hm"},))
     rig.server.script(text("<think>hm</think>"), text("Done."))

@@ -134,7 +134,7 @@ def test_an_id_that_the_api_would_refuse_is_mended(rig: Rig) -> None:
 def test_an_empty_reply_is_nudged_once(rig: Rig) -> None:
     rig.server.script(tool("python", {"code": "40 + 2"}), empty(), text("42"))
     assert rig.fault_turn().text == "42"
-    assert len([event for event in rig.events() if isinstance(event, SystemReminder)]) == 1
+    assert len(rig.of(SystemReminder)) == 1
     rig.server.script(empty(), empty())
     result = rig.fault_turn()
     assert result.status == "failed"
@@ -177,13 +177,13 @@ def test_a_call_cut_at_the_output_limit_is_never_run(rig: Rig) -> None:
     assert result.status == "limit"
     assert "max_output" in result.message
     assert "ran" not in rig.agent.shell.user_ns
-    assert not [event for event in rig.events() if isinstance(event, ToolCalled)]
+    assert not rig.of(ToolCalled)
 
 
 def test_a_call_cut_at_the_end_of_the_window_is_never_run(rig: Rig) -> None:
     rig.server.script(raw_tool_json("variables", "", stop="model_context_window_exceeded"), text("ok"))
     assert rig.fault_turn().status == "finished"
-    assert not [event for event in rig.events() if isinstance(event, ToolCalled)]
+    assert not rig.of(ToolCalled)
 
 
 def test_the_end_of_the_window_ends_as_a_limit(rig: Rig) -> None:
@@ -217,7 +217,7 @@ def test_a_refused_image_is_dropped_and_asked_again_once(make_rig: Callable[...,
     result = rig.turn("take one")
     assert (result.status, result.text) == ("finished", "I could not see it")
     assert len(rig.server.refused) == 1
-    assert len([event for event in rig.events() if isinstance(event, BlockDropped)]) == 1
+    assert len(rig.of(BlockDropped)) == 1
     assert result_text(rig.results()[0]) == "[image]"
     rig.server.script(text("on"))
     assert rig.turn().text == "on"
@@ -237,7 +237,7 @@ def test_a_refused_signature_drops_thinking_and_asks_again_once(rig: Rig) -> Non
     refused = fault(400, message="messages.1.content.0: Invalid `signature` in `thinking` block")
     rig.server.script(refused, text("again"))
     assert rig.fault_turn().text == "again"
-    assert len([event for event in rig.events() if isinstance(event, ThinkingDropped)]) == 1
+    assert len(rig.of(ThinkingDropped)) == 1
     rig.server.script(refused, refused)
     result = rig.fault_turn()
     assert result.status == "failed"
@@ -325,7 +325,7 @@ def test_absurd_usage_blinds_no_mark(rig: Rig) -> None:
         rig.server.script(wrong_usage(text("one"), **numbers))
         assert rig.turn().text == "one"
         assert 500 < rig.agent.session.view.count().tokens < 20_000, numbers
-        assert all(event.usage.total < 10**10 for event in rig.events() if isinstance(event, UsageReported)), numbers
+        assert all(event.usage.total < 10**10 for event in rig.of(UsageReported)), numbers
         rig.fault_turn()
         rig.agent.new()
 

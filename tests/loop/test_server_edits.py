@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from loop_rig import Rig
@@ -45,24 +44,20 @@ def managed(server: PracticeServer) -> Iterator[bool]:
     return ("context_management" in (exchange.body or {}) for exchange in server.messages)
 
 
-def kinds(rig: Rig, kind: type[Any]) -> list[Any]:
-    return [event for event in rig.events() if isinstance(event, kind)]
-
-
 def test_the_server_clears_and_we_do_not(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
     """In batches, thinking too; what went is in files that the next turn is told of, and our count follows."""
     rig = make_rig(engine="server", clear_policy="every_turn", **SMALL)
     work(rig, server, turns=16)
     assert all(managed(server))
-    assert kinds(rig, ResultsCleared) == []
-    both = kinds(rig, ServerEdited)
+    assert rig.of(ResultsCleared) == []
+    both = rig.of(ServerEdited)
     assert {event.edit for event in both} == {RESULTS, "clear_thinking_20251015"}
     assert 2 <= len(both) <= 6, "in batches, not with every turn"
     edits = [event for event in both if event.edit == RESULTS]
     assert all(event.tokens >= 3_000 and event.cleared >= 2 for event in edits)
     assert len({(event.cleared, event.tokens) for event in edits}) == len(edits), "journalled when it changes only"
-    assert len([event for event in kinds(rig, LayerDecision) if event.layer == "server_edits"]) == 1
-    assert all(event.expected for event in kinds(rig, CacheBroken)), kinds(rig, CacheBroken)
+    assert len([event for event in rig.of(LayerDecision) if event.layer == "server_edits"]) == 1
+    assert all(event.expected for event in rig.of(CacheBroken)), rig.of(CacheBroken)
     assert "left out by the server" in report(rig.agent, [])
     # the cache
     usages = [exchange.usage for exchange in server.messages]
@@ -70,16 +65,16 @@ def test_the_server_clears_and_we_do_not(make_rig: Callable[..., Rig], server: P
     broken = [at for at in range(1, len(usages)) if usages[at]["cache_read_input_tokens"] < prompts[at - 1] - 1_024]
     assert len(broken) <= 3, broken
     # our count
-    reports = kinds(rig, UsageReported)
+    reports = rig.of(UsageReported)
     assert max(report.usage.prompt for report in reports) < 16_000
     errors = [abs(report.predicted - report.usage.prompt) / report.usage.prompt for report in reports[-8:]]
     assert sorted(errors)[4] < 0.1, errors
     session = rig.agent.session
     assert 0.7 < session.view.calibration.factor < 1.4
     # the files
-    notes = [event for event in kinds(rig, SystemReminder) if event.layer == "server_edits"]
+    notes = [event for event in rig.of(SystemReminder) if event.layer == "server_edits"]
     assert 2 <= len(notes) <= len(edits)
-    said = [event.id for event in kinds(rig, UserMessage)]
+    said = [event.id for event in rig.of(UserMessage)]
     assert {note.id - 1 for note in notes} <= set(said), "each right behind a request: nothing earlier changes"
     kept = ""
     for at, note in enumerate(notes, 1):
@@ -93,8 +88,8 @@ def test_the_server_clears_and_we_do_not(make_rig: Callable[..., Rig], server: P
     server.script(text("fine"))
     rig.turn("and now?")
     assert session.view.left_out.upto == 0
-    assert [event.cleared for event in kinds(rig, ServerEdited)][-1:] == [0]
-    assert all(event.expected for event in kinds(rig, CacheBroken)), kinds(rig, CacheBroken)
+    assert [event.cleared for event in rig.of(ServerEdited)][-1:] == [0]
+    assert all(event.expected for event in rig.of(CacheBroken)), rig.of(CacheBroken)
     assert [exchange.error for exchange in server.refused] == []
 
 
@@ -104,8 +99,8 @@ def test_auto_leaves_clearing_to_us_until_the_servers_trigger_is_near(
     rig = make_rig(engine="auto", clear_policy="every_turn", **{**SMALL, "server_clear_trigger": 100_000})
     work(rig, server)
     assert all(managed(server)), "the server is asked all the same: in the middle of a long turn only it can clear"
-    assert kinds(rig, ResultsCleared)
-    assert kinds(rig, ServerEdited) == []
+    assert rig.of(ResultsCleared)
+    assert rig.of(ServerEdited) == []
 
 
 def table(rig: Rig, server: PracticeServer, number: int, rows: int = 500) -> None:
@@ -126,7 +121,7 @@ def test_auto_pays_for_nothing_that_the_server_has_left_out(
             table(rig, server, number)
         usages = [exchange.usage for exchange in server.messages[begun:]]
         written[engine] = sum(usage["cache_creation_input_tokens"] for usage in usages)
-        edits = [event for event in kinds(rig, ServerEdited) if event.edit == RESULTS]
+        edits = [event for event in rig.of(ServerEdited) if event.edit == RESULTS]
         assert len(edits) >= 2
         left_out = edits[-1].tokens
     assert written["auto"] <= written["server"]
@@ -141,17 +136,17 @@ def test_auto_clears_by_itself_again_what_came_behind_what_the_server_left_out(
     rig = make_rig(engine="auto", **{**SMALL, "window": 60_000, "server_clear_trigger": 18_500, "clear_keep": 1})
     for number in range(1, 9):
         table(rig, server, number)
-    (edit,) = [event for event in kinds(rig, ServerEdited) if event.edit == RESULTS]
-    calls = {event.call: event.id for event in kinds(rig, ToolReturned)}
+    (edit,) = [event for event in rig.of(ServerEdited) if event.edit == RESULTS]
+    calls = {event.call: event.id for event in rig.of(ToolReturned)}
     before = server.messages[-1].prompt_tokens
     rig.settings.clear_policy = "every_turn"
     server.script(text("fine"))
     rig.turn("and now?")
-    (cleared,) = kinds(rig, ResultsCleared)
+    (cleared,) = rig.of(ResultsCleared)
     assert list(cleared.calls) == [call for call, at in calls.items() if at > edit.id][:-1]
     now = server.messages[-1].prompt_tokens
     assert before - now == pytest.approx(cleared.saved, rel=0.15)
-    assert kinds(rig, UsageReported)[-1].predicted == pytest.approx(now, rel=0.05)
+    assert rig.of(UsageReported)[-1].predicted == pytest.approx(now, rel=0.05)
     assert [exchange.error for exchange in server.refused] == []
 
 
@@ -168,8 +163,8 @@ def test_a_compaction_and_its_undo_know_what_the_server_had_left_out(
         server.script(text("fine"))
         rig.turn("and now?")
         assert told == pytest.approx(server.messages[-1].prompt_tokens, rel=0.06), line
-    assert kinds(rig, ResultsCleared) == [], "the server leaves them out again"
-    edits = [event for event in kinds(rig, ServerEdited) if event.edit == RESULTS]
+    assert rig.of(ResultsCleared) == [], "the server leaves them out again"
+    edits = [event for event in rig.of(ServerEdited) if event.edit == RESULTS]
     assert [event.cleared for event in edits] == [4, 8, 0], "and that is no news"
     assert session.history.savings["server_edits"].tokens == pytest.approx(edits[1].tokens, rel=0.01)
     assert [exchange.error for exchange in server.refused] == []
@@ -182,7 +177,7 @@ def test_auto_lets_the_server_clear_in_the_middle_of_a_turn(
     many = [tool("python", {"code": f"print({at}, 'words ' * 900)"}, thinking="Next.") for at in range(9)]
     server.script(*many, text("It is done."))
     assert rig.turn("look nine times").status == "finished"
-    assert [event for event in kinds(rig, ServerEdited) if event.edit == RESULTS]
+    assert [event for event in rig.of(ServerEdited) if event.edit == RESULTS]
     assert [exchange.error for exchange in server.refused] == []
 
 
@@ -192,7 +187,7 @@ def test_what_the_server_left_out_is_off_the_results_and_off_nothing_else(
     rig = make_rig(engine="server", **{**SMALL, "window": 60_000, "server_clear_trigger": 18_500})
     for number in range(1, 11):
         table(rig, server, number)
-    assert len([event for event in kinds(rig, ServerEdited) if event.edit == RESULTS]) >= 2
+    assert len([event for event in rig.of(ServerEdited) if event.edit == RESULTS]) >= 2
     session = rig.agent.session
     shares = Shares().of(session.view)
     assert sum(shares.values()) == pytest.approx(session.view.count().tokens, abs=10)
@@ -206,8 +201,8 @@ def test_the_client_engine_asks_the_server_for_nothing(make_rig: Callable[..., R
     rig = make_rig(clear_policy="every_turn", **SMALL)
     work(rig, server)
     assert not any(managed(server))
-    assert kinds(rig, ResultsCleared)
-    assert kinds(rig, ServerEdited) == []
+    assert rig.of(ResultsCleared)
+    assert rig.of(ServerEdited) == []
 
 
 def test_where_the_server_cannot_we_do(make_rig: Callable[..., Rig]) -> None:
@@ -215,7 +210,7 @@ def test_where_the_server_cannot_we_do(make_rig: Callable[..., Rig]) -> None:
         rig = make_rig(server=server, engine="server", clear_policy="every_turn", **SMALL)
         work(rig, server)
         assert not any(managed(server))
-        assert kinds(rig, ResultsCleared)
+        assert rig.of(ResultsCleared)
 
 
 def test_a_server_that_refuses_after_all_leaves_it_to_us(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
@@ -224,7 +219,7 @@ def test_a_server_that_refuses_after_all_leaves_it_to_us(make_rig: Callable[...,
     work(rig, server)
     assert list(managed(server))[:2] == [True, False]
     assert not any(list(managed(server))[1:])
-    assert kinds(rig, ResultsCleared)
+    assert rig.of(ResultsCleared)
 
 
 def test_other_tools_are_excluded_and_small_windows_clear_before_they_compact(

@@ -58,9 +58,9 @@ def test_what_the_provider_found_goes_back_byte_for_byte_and_is_priced(make_rig:
     rig.server.script(web(*BOTH, thinking="I need facts."))
     assert rig.turn(f"What is known? See {PENGUINS}").status == "finished"
     given = rig.server.messages[-1].reply["content"]
-    said = next(event for event in rig.events() if isinstance(event, AssistantMessage))
+    said = rig.of(AssistantMessage)[0]
     assert list(said.blocks) == given
-    report = next(event for event in rig.events() if isinstance(event, UsageReported))
+    report = rig.of(UsageReported)[0]
     usage = rig.server.messages[-1].usage
     assert usage["server_tool_use"] == {"web_search_requests": 2, "web_fetch_requests": 1}
     assert (report.paid.searches, report.paid.fetches, report.paid.input) == (2, 1, usage["input_tokens"])
@@ -69,7 +69,7 @@ def test_what_the_provider_found_goes_back_byte_for_byte_and_is_priced(make_rig:
     assert report.usage.prompt < report.paid.prompt  # the window holds the prompt once, the bill has it each time
     predicted = rig.agent.session.view.count().tokens
     assert of_the_web(given) == goes_on(rig)
-    real = next(event for event in rig.events()[::-1] if isinstance(event, UsageReported)).usage.prompt
+    real = rig.of(UsageReported)[-1].usage.prompt
     assert predicted == pytest.approx(real, rel=0.15)
 
 
@@ -84,10 +84,10 @@ def test_a_fetch_that_fails_leaves_the_window_as_it_is(make_rig: Callable[..., R
     for words in ("Thanks.", "Another question."):
         rig.server.script(text("fine"))
         assert rig.turn(words).status == "finished"
-    counted = [event.usage.prompt for event in rig.events() if isinstance(event, UsageReported)]
+    counted = [event.usage.prompt for event in rig.of(UsageReported)]
     assert predicted == pytest.approx(counted[1], rel=0.15)
     assert counted == sorted(counted)
-    assert [event.why for event in rig.events() if isinstance(event, LayerFailed)] == []
+    assert [event.why for event in rig.of(LayerFailed)] == []
 
 
 def test_a_pause_is_gone_on_with_as_it_was_and_its_search_is_run_then(make_rig: Callable[..., Rig]) -> None:
@@ -135,7 +135,7 @@ def test_a_stopped_search_is_paid_for_and_leaves_a_valid_request(make_rig: Calla
     waiting = rig.stop_when(lambda: any("web_search" in phase for phase in rig.seen.phases))
     assert rig.turn().status == "stopped"
     waiting.join(5)
-    paid = next(event for event in rig.events() if isinstance(event, UsageReported))
+    paid = rig.of(UsageReported)[0]
     assert paid.stopped
     assert paid.usage.searches == 1
     assert paid.cost is not None
@@ -160,7 +160,7 @@ def test_what_a_pause_split_leaves_a_compaction_whole(make_rig: Callable[..., Ri
     for said in ("first", f"second {PENGUINS}", "third"):
         assert rig.turn(said).status == "finished"
     session = rig.agent.session
-    replies = [event.id for event in rig.events() if isinstance(event, AssistantMessage)]
+    replies = [event.id for event in rig.of(AssistantMessage)]
     for first in replies:
         for last in (each for each in replies if each >= first):
             view = ContextView.of([*rig.events(), _compacted(session.journal.last + 1, first, last)])
@@ -168,7 +168,7 @@ def test_what_a_pause_split_leaves_a_compaction_whole(make_rig: Callable[..., Ri
     rig.server.script(text("<analysis>a</analysis><summary>what we did</summary>"))
     rig.agent.compact()
     assert goes_on(rig) == [] or rig.server.refused == []
-    assert "encrypted_content" not in str([event for event in rig.events() if isinstance(event, Compacted)])
+    assert "encrypted_content" not in str(rig.of(Compacted))
 
 
 def _compacted(number: int, first: int, last: int) -> Compacted:
@@ -222,7 +222,7 @@ def test_a_refusal_of_the_search_itself_is_told_and_the_turn_goes_on(make_rig: C
         rig = make_rig(server=server, server_tools=SEARCH)
         server.script(text("without"))
         assert rig.turn().text == "without"
-        told = [event.reason for event in rig.events() if isinstance(event, Retrying)]
+        told = [event.reason for event in rig.of(Retrying)]
         assert len(told) == 1
         assert told[0].startswith("the server does not run web_search")
 
@@ -259,7 +259,7 @@ def test_the_head_stays_until_the_setting_changes(make_rig: Callable[..., Rig]) 
     rig.server.script(web(BOTH[1], BOTH[1], BOTH[1], {"type": "text", "text": "enough"}))
     rig.turn()
     rig.turn()
-    heads = [event for event in rig.events() if isinstance(event, SystemPromptFrozen)]
+    heads = rig.of(SystemPromptFrozen)
     assert [bool(head.why) for head in heads] == [False, True]
     results = [block["content"] for block in of_the_web(blocks_sent(rig)) if is_result(block)]
     assert results[2]["error_code"] == "max_uses_exceeded"

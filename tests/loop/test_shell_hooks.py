@@ -38,7 +38,7 @@ def given(home: Path, **points: Any) -> None:
 
 
 def failures(rig: Rig) -> list[str]:
-    return [event.why for event in rig.events() if isinstance(event, LayerFailed)]
+    return [event.why for event in rig.of(LayerFailed)]
 
 
 def test_a_command_gets_the_facts_and_its_words_reach_the_model(home: Path, make_rig: Callable[..., Rig]) -> None:
@@ -74,7 +74,7 @@ def test_a_command_may_deny_and_may_change_the_arguments(home: Path, make_rig: C
     rig.server.script(tool("python", {"code": "x = 'secret'"}), tool("python", {"code": "x = 'wrong'"}), text("done"))
     rig.turn("go")
     assert rig.agent.shell.user_ns["x"] == "right"
-    assert [event.input for event in rig.events() if isinstance(event, ToolCalled)] == [{"code": "x = 'right'"}]
+    assert [event.input for event in rig.of(ToolCalled)] == [{"code": "x = 'right'"}]
     assert "secrets stay here" in str(rig.server.messages[1].body)
 
 

@@ -208,7 +208,7 @@ def test_leaving_the_loop_early_stops_the_turn(rig: Rig) -> None:
 
     asyncio.run(leave())
     assert rig.server.open_streams == 0
-    assert [event.status for event in rig.events() if isinstance(event, TurnEnded)] == ["stopped", "finished"]
+    assert [event.status for event in rig.of(TurnEnded)] == ["stopped", "finished"]
     assert [exchange.error for exchange in rig.server.refused] == []
 
 
@@ -360,10 +360,10 @@ def test_a_held_lock_holds_up_neither_the_stop_nor_the_panel(make_rig: Callable[
     assert stood < within(1.0, 3.0)
     if lock == "rules":
         assert "ran" not in rig.agent.shell.user_ns
-        answered = [event for event in rig.events() if isinstance(event, PermissionAnswered)][-1]
+        answered = rig.of(PermissionAnswered)[-1]
         assert (answered.answer, answered.by) == ("deny", "stop")
     elif lock != "costs":
-        assert [event.note for event in rig.events() if isinstance(event, ToolReturned)][-1] == "cut off"
+        assert [event.note for event in rig.of(ToolReturned)][-1] == "cut off"
 
 
 @pytest.mark.paced

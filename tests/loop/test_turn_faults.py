@@ -73,7 +73,7 @@ def test_a_passing_failure_is_one_status_line_and_then_the_answer(rig: Rig) -> N
         rig.server.script(scripted, text("here it is"))
         result = rig.fault_turn()
         assert (result.status, result.text, result.message) == ("finished", "here it is", "")
-        retries = [event for event in rig.events() if isinstance(event, Retrying)]
+        retries = rig.of(Retrying)
         assert len(retries) == number
         assert says in retries[-1].reason
         assert retries[-1].seconds <= 0.05

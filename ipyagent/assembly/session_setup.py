@@ -38,7 +38,7 @@ from ipyagent.kernel.scope import users_namespace
 from ipyagent.kernel.thread import AgentLoop
 from ipyagent.kernel.variables import ReportedVariables, short_types, survey
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, LiveObjects, Names
-from ipyagent.loop.budget import Spending
+from ipyagent.loop.budget import AT_EXIT, Spending
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.loop.tool_calls import place_of
@@ -248,7 +248,7 @@ class SessionSetup:
         self.connections = Connections()
         self.spending = Spending(project.spend, notice)
         """What all sessions of this user cost today."""
-        at_exit(self.spending, Spending.end)
+        at_exit(self.spending, lambda spending: spending.written(AT_EXIT))
         self.names = Names()
         self.marks = CellMarks(shell, runs)
         """Which cells are hidden or pinned."""

@@ -276,15 +276,10 @@ class Sessions:
         wanted = self.project.relative(self.notebook)
         left: list[Path] = []  # sessions of notebooks that are no longer there
         for folder in self.project.session_folders():
-            try:
-                first = next(read_events(folder / TRANSCRIPT), None)
-            except JournalError:
-                continue  # %agent doctor tells; another session of this notebook may still be readable
-            if not isinstance(first, SessionStarted) or not first.notebook:
-                continue
-            if first.notebook == wanted:
+            name = _first(folder).notebook
+            if name and name == wanted:
                 return folder
-            if not (self.project.root / first.notebook).exists():
+            if name and not (self.project.root / name).exists():
                 left.append(folder)
         return next((folder for folder in left if cell and self._asked_in(folder, cell)), None)
 

@@ -299,7 +299,7 @@ def state_of(settings: IPyAgent, info: ModelInfo, tokens: int) -> WindowState:
 T = TypeVar("T")
 
 
-def at_exit(owner: T, end: Callable[[T], None]) -> None:
+def at_exit(owner: T, end: Callable[[T], object]) -> None:
     """Call `end(owner)` when this process ends, unless the owner is gone by then; Ctrl-C ends it."""
     known, process = weakref.ref(owner), os.getpid()
 

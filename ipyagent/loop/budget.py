@@ -86,10 +86,6 @@ class Spending:
         """Wait until all is in the file, or could not be, `seconds` at most; whether that is so."""
         return self._written.wait(seconds)
 
-    def end(self) -> None:
-        """The process ends: wait a little for what is still to be written."""
-        self.written(AT_EXIT)
-
     def _write(self) -> None:
         while True:
             with self._lock:

@@ -126,9 +126,7 @@ def test_what_the_user_ran_since_comes_with_the_last_line_of_its_error(tmp_path:
         place.ok("fine = 1")
         server.script(text("seen"))
         assert "seen" in plain(place.ok("%%agent\nwhat went wrong?"))
-        body = server.messages[-1].body
-        assert body is not None
-        told = contexts(body)[0]
+        told = contexts(server.messages[-1].body)[0]
         assert "```\nprices = {'a': 1}\nprices['b']\n```\nIt ended with KeyError: 'b'\n" in told
         assert "```\ndef broken(:\n```\nIt ended with SyntaxError: " in told
         assert told.rstrip().endswith("```\nfine = 1\n```\n</context>")

@@ -22,6 +22,9 @@ def test_a_session_that_is_taken_up_again_stands_where_it_stood(place: CompactRo
     assert taken.rates() == rates
     assert "of 1,000,000 tokens" in report(later, [])
     assert "fine" in summary(later)
+    later.close()
+    other = place.agent(model="claude-haiku-4-5")
+    assert other.state_of(other.resume(session.journal.session)).window == 200_000, "that of its own model"
 
 
 def test_another_model_has_its_own_window_before_it_is_asked(place: CompactRoom) -> None:
@@ -38,12 +41,3 @@ def test_another_model_has_its_own_window_before_it_is_asked(place: CompactRoom)
     assert agent.state_of(session).window == 50_000
     agent.settings.window = 0
     assert agent.state_of(session).window == first
-
-
-def test_a_taken_up_session_on_another_model_has_that_models_window(place: CompactRoom) -> None:
-    agent = place.agent()
-    place.turn(agent, "hi", text("hello"))
-    name = place.session(agent).journal.session
-    agent.close()
-    later = place.agent(model="claude-haiku-4-5")
-    assert later.state_of(later.resume(name)).window == 200_000

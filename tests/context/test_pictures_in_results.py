@@ -40,9 +40,7 @@ def test_twenty_one_pictures_of_2500_pixels_are_all_accepted(room: CompactRoom) 
     agent.shell.user_ns["scan"] = scan
     rounds = [calls([("scan", {"number": 7 * part + n}) for n in range(7)]) for part in range(3)]
     assert room.turn(agent, "scan them all", *rounds, text("21 pages")).status == "finished"
-    body = room.server.messages[-1].body
-    assert body is not None
-    shown = pictures(body)
+    shown = pictures(room.bodies[-1])
     assert len(shown) == 21
     sizes = [Image.open(io.BytesIO(base64.b64decode(one["source"]["data"]))).size for one in shown]
     assert max(max(size) for size in sizes) <= 1_568
@@ -54,17 +52,13 @@ def test_a_compaction_leaves_words_for_pictures_and_documents(room: CompactRoom)
     agent.shell.user_ns.update(scan=scan, brochure=brochure)
     first = [tool("scan", {"number": 1, "height": 2_500}), tool("brochure", {}), text("a red page and a brochure")]
     assert room.turn(agent, "look at both", *first).status == "finished"
-    body = room.server.messages[-1].body
-    assert body is not None
-    assert {one["type"] for one in pictures(body)} == {"image", "document"}
+    assert {one["type"] for one in pictures(room.bodies[-1])} == {"image", "document"}
     for number in range(3):
         room.turn(agent, f"weigh {number}: {words(number, 9_000)}", text(words(number, 1_000)))
     room.turn(agent, "and now?", text("done"))
     session = room.session(agent)
     assert any(isinstance(event, Compacted) for event in session.journal.read())
-    body = room.server.messages[-1].body
-    assert body is not None
-    assert pictures(body) == []
+    assert pictures(room.bodies[-1]) == []
     asked = [seen.body for seen in room.server.messages if seen.body is not None and directive_in(seen.body)]
     assert asked
     assert room.turn(agent, "go on", text("fine")).status == "finished"
@@ -77,7 +71,5 @@ def test_a_request_beside_the_conversation_takes_the_pictures_along(room: Compac
     room.turn(agent, "look", tool("scan", {"number": 3}), text("a page"))
     room.replies = [text("aside")]
     assert agent.run_sync("what colour was it?", fork=True).status == "finished"
-    body = room.server.messages[-1].body
-    assert body is not None
-    assert len(pictures(body)) == 1
+    assert len(pictures(room.bodies[-1])) == 1
     assert room.server.refused == []

@@ -11,7 +11,7 @@ import pytest
 from compact_room import CompactRoom, plain, words
 from notes_room import notes_room
 from situations import Talk
-from test_collapse import Talk as Turns
+from test_collapse import Turns
 
 from ipyagent import Agent
 from ipyagent.context.removed_content import left_ranges, left_results
@@ -206,7 +206,7 @@ def test_collapsed_turns_of_a_batch_name_their_file(tmp_path: Path) -> None:
     assert len(made) >= 2
     assert all("it is kept whole in tool-results/left-1.txt" in event.blocks[0]["text"] for event in made)
     left = (tmp_path / FOLDER / "left-1.txt").read_text("utf-8")
-    assert left.count("row of data\n" * 400) == len(made)
+    assert left.count("word " * 400) == len(made)
     assert all(f"python: show({number})" in left for number in range(len(made)))
 
 

@@ -100,7 +100,23 @@ class Notes(NamedTuple):
 
     def found_in(self, text: str) -> Notes:
         """The same headings with what stands under them in a file, however it came to be."""
-        return Notes(tuple(section._replace(text=found) for section, found in self._split(text)))
+        known = {section.heading for section in self.sections}
+        under: dict[str, list[str]] = {}
+        current: list[str] = []  # what stands above the first heading is nobody's
+        for line in text.splitlines():
+            heading = line.rstrip()
+            if heading in known and heading not in under:
+                current = under.setdefault(heading, [])
+            else:
+                current.append(heading)
+        made = []
+        for section in self.sections:
+            lines = under.get(section.heading, [])
+            if lines and section.about and _ITALIC.fullmatch(lines[0]):
+                lines = lines[1:]  # the line that says what belongs here, as it is or changed
+            lines = [line for line in lines if not section.about or line.strip() != section.about]
+            made.append(section._replace(text="\n".join(lines).strip("\n")))
+        return Notes(tuple(made))
 
     def revised(self, text: str) -> Notes:
         """The same, of what a model wrote. Raises ToolFailure when headings are missing, added,
@@ -140,24 +156,6 @@ class Notes(NamedTuple):
                 for at, section in enumerate(self.sections)
             )
         )
-
-    def _split(self, text: str) -> Iterator[tuple[Section, str]]:
-        """Each section with the text that stands under its heading in `text`."""
-        known = {section.heading: section for section in self.sections}
-        under: dict[str, list[str]] = {}
-        current: list[str] = []  # what stands above the first heading is nobody's
-        for line in text.splitlines():
-            heading = line.rstrip()
-            if heading in known and heading not in under:
-                current = under.setdefault(heading, [])
-            else:
-                current.append(line.rstrip())
-        for section in self.sections:
-            lines = under.get(section.heading, [])
-            if lines and section.about and _ITALIC.fullmatch(lines[0]):
-                lines = lines[1:]  # the line that says what belongs here, as it is or changed
-            lines = [line for line in lines if not section.about or line.strip() != section.about]
-            yield section, "\n".join(lines).strip("\n")
 
 
 class NotesToolPolicy:

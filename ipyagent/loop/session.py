@@ -375,14 +375,14 @@ class Session:
     ) -> PermissionAnswer:
         """Put a question to the user and journal both; for whoever knows that somebody can be asked. The call is not
         charged for the user's time (`waited`); `settled` makes of the answer the one that holds."""
-        asked, surface = self.record(question), self.surface
-        assert surface is not None
+        asked = self.record(question)
         await self.synced()
         self.show_phase("waiting for your answer")
         began = time.monotonic()
         try:
             try:
-                answer = await surface.ask(asked)
+                assert self.surface is not None
+                answer = await self.surface.ask(asked)
             finally:
                 self.waited[call] = self.waited.get(call, 0.0) + time.monotonic() - began
             answer = answer if settled is None else await settled(answer)

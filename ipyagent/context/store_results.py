@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,18 +83,20 @@ def _ends(text: str, limit: int, share: float) -> str:
     if len(text) <= limit:
         return text
     lines = lines_of(text)
+
+    def fitting(lines: Iterable[str], room: int) -> list[str]:
+        taken: list[str] = []
+        for line in lines:
+            if len(line) >= room:
+                break
+            room -= len(line) + 1
+            taken.append(line)
+        return taken
+
     room = max(0, int(limit * share))
-    first: list[str] = []
-    while len(first) < len(lines) and len(lines[len(first)]) < room:
-        room -= len(lines[len(first)]) + 1
-        first.append(lines[len(first)])
-    if not first:
-        first.append(lines[0][: max(20, room)] + " …")
+    first = fitting(lines, room) or [lines[0][: max(20, room)] + " …"]
     room = max(0, limit - sum(len(line) + 1 for line in first))
-    last: list[str] = []
-    while len(last) < len(lines) - len(first) and len(lines[-1 - len(last)]) < room:
-        room -= len(lines[-1 - len(last)]) + 1
-        last.append(lines[-1 - len(last)])
+    last = fitting(reversed(lines[len(first) :]), room)
     if not last and len(lines) > len(first):
         last.append("… " + lines[-1][-max(20, room) :])
     elif not last:
@@ -208,28 +210,23 @@ def store(whole: FullResult, *, folder: Path, place: str, limit: int, preview: i
     events: list[ResultStored] = []
     main: list[ResultStored] = []
     printed, left = "", 0
-    text = text_of(whole.blocks)
-    if whole.raw is not None or is_over(text, limit):
-        data = text.encode("utf-8", "replace") if whole.raw is None else whole.raw
-        kind = kind_of_text(text) if whole.raw is None else kind_of_bytes(data)
-        path = _write(folder, whole.call, kind, data)
-        lines = 0 if whole.raw is not None else len(lines_of(text))
-        shown = _shown(whole, text, kind, preview)
-        facts = {"path": f"{place}/{path}", "size": f"{len(data):,} bytes"}
-        if whole.raw is None:
-            facts |= {"size": f"{len(text):,} characters", "lines": f"{lines:,}"}
+    text, data = text_of(whole.blocks), whole.raw
+    if data is not None or is_over(text, limit):
+        if data is not None:
+            kind, chars, lines = kind_of_bytes(data), len(data), 0
+            facts = {"size": f"{chars:,} bytes"}
+        else:
+            data = text.encode("utf-8", "replace")
+            kind, chars, lines = kind_of_text(text), len(text), len(lines_of(text))
+            facts = {"size": f"{chars:,} characters", "lines": f"{lines:,}"}
             head, tail, left = ends(text.rstrip(), PRINTED)
             printed = head + tail
-        blocks.append(_element(facts, whole.handle, f"{shown}\n{_how(whole, kind)}"))
+        path = _write(folder, whole.call, kind, data)
+        told = f"{_shown(whole, text, kind, preview)}\n{_how(whole, kind)}"
+        blocks.append(_element({"path": f"{place}/{path}", **facts}, whole.handle, told))
+        tokens = estimate_blocks(blocks)
         main.append(
-            ResultStored(
-                call=whole.call,
-                path=path,
-                chars=len(data) if whole.raw is not None else len(text),
-                lines=lines,
-                handle=whole.handle,
-                tokens=estimate_blocks(blocks),
-            )
+            ResultStored(call=whole.call, path=path, chars=chars, lines=lines, handle=whole.handle, tokens=tokens)
         )
     else:
         blocks.extend(block for block in whole.blocks if block["type"] == "text")

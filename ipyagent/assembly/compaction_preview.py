@@ -82,16 +82,6 @@ class LayerPrice(msgspec.Struct, frozen=True, kw_only=True):
     call: float | None = 0.0
     rehearsed: bool = False
 
-    @property
-    def once(self) -> float:
-        """Dollars for writing anew what would have been read, and for the call."""
-        return self.written * (self.rates.write - self.rates.read) + (self.call or 0.0)
-
-    @property
-    def saving(self) -> float:
-        """Dollars that each later request is cheaper."""
-        return self.saved * self.rates.read
-
 
 class LayerPreview(msgspec.Struct, frozen=True, kw_only=True):
     """A layer that would change the prompt now: `made` are its decisions, not recorded; or what it would ask the model
@@ -409,6 +399,7 @@ def price_words(step: LayerStep) -> str:
         ahead = ahead.removeprefix("which costs ")
         return f"Price: {ahead}. How large the summary is, and what it saves, is known afterwards."
     known, said = bool(price.rates.input), ["Price:"]
+    dearer, saving = price.written * (price.rates.write - price.rates.read), price.saved * price.rates.read
     if price.usage.prompt:
         share = 100 * price.usage.cache_read / price.usage.prompt
         paid = "a price that is not known" if price.call is None else f"${price.call:.4f}"
@@ -417,7 +408,6 @@ def price_words(step: LayerStep) -> str:
         read = f"{price.usage.prompt:,} tokens ({share:.1f} % from the cache) and wrote {price.usage.output:,}"
         said.append(f"The call read {read}: {paid}.")
     if price.written:
-        dearer = price.written * (price.rates.write - price.rates.read)
         more = f", ${dearer:.4f} more than reading them" if known else ""
         said.append(f"The {price.written:,} tokens after the change are written to the cache again{more}.")
     else:
@@ -428,8 +418,8 @@ def price_words(step: LayerStep) -> str:
     elif not known or price.call is None:
         said.append(f"{fewer}.")
     else:
-        after = math.ceil(price.once / price.saving) if price.saving else 0
+        after = math.ceil((dearer + price.call) / saving) if saving else 0
         pays = f"it pays for itself after {after:,} more request{'s' * (after != 1)}"
         paid = pays if after else "there is nothing to pay back"
-        said.append(f"{fewer}, ${price.saving:.4f} when they are read from the cache: {paid}.")
+        said.append(f"{fewer}, ${saving:.4f} when they are read from the cache: {paid}.")
     return " ".join(said)

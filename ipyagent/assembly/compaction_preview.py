@@ -68,21 +68,6 @@ AT_THE_SERVER = "server_edits"
 """The layer whose work is done at the server, with the next request: nothing of it can be stepped."""
 
 
-class LayerPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decision costs once and saves with every later request. `written` tokens were in the provider's
-    cache, or would be with the next request, and are written anew; `saved` tokens are read no more. `rates` are
-    all 0.0 when no price is known; `usage` are the tokens of a model call that was made for it, `call` the
-    dollars (None: not known). `rehearsed`: on the practice model, which costs nothing; the dollars are those of
-    LESSON_MODEL."""
-
-    written: int
-    saved: int
-    rates: Rates
-    usage: Usage = Usage()
-    call: float | None = 0.0
-    rehearsed: bool = False
-
-
 class LayerPreview(msgspec.Struct, frozen=True, kw_only=True):
     """A layer that would change the prompt now: `made` are its decisions, not recorded; or what it would ask the model
     for (what comes of that is not known before). `now` is what it looked at."""
@@ -99,17 +84,15 @@ class LayerPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 class LayerStep(msgspec.Struct, frozen=True, kw_only=True):
     """What one layer did (`done`) or would do: tokens of the prompt by source before and after it (`after` None:
-    only the model's answer would tell), its price, and in words what went; `calls`: it asks the model."""
+    only the model's answer would tell), in words what went and what it costs; `calls`: it asks the model."""
 
     layer: str
     done: bool
     before: dict[str, int]
     after: dict[str, int] | None
-    price: LayerPrice | None
+    price: str
     words: str = ""
     calls: bool = False
-    ahead: str = ""
-    """What a call that was not made would cost, as the end of a sentence."""
 
 
 class LayerStepResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,10 +204,12 @@ async def _step(engine: Engine, rung: LayerPreview, *, dry: bool) -> LayerStep |
     failed, or nothing came of it."""
     session, name = engine.session, rung.layer.name
     view, first = session.view, session.journal.last
-    before, estimates, ahead = Shares().of(view), Shares().estimated(view), ""
+    before, estimates = Shares().of(view), Shares().estimated(view)
     if dry and isinstance(rung.made, ForkOrder):
-        ahead = call_price(session, usage_of(session, rung.made))
-        return LayerStep(layer=name, done=False, before=before, after=None, price=None, calls=True, ahead=ahead)
+        ahead = call_price(session, usage_of(session, rung.made)).removeprefix(", ").removeprefix("which costs ")
+        price = f"Price: {ahead or 'the call reads the conversation and writes a summary'}. "
+        price += "How large the summary is, and what it saves, is known afterwards."
+        return LayerStep(layer=name, done=False, before=before, after=None, price=price, calls=True)
     messages, system, behind = list(view.messages), view.system, view.behind().tokens
     idle = max(0.0, time.time() - session.history.said_at)
     held = view.held(len(messages), CACHE_SECONDS[session.setting("cache_ttl")] - idle)
@@ -259,14 +244,9 @@ async def _step(engine: Engine, rung: LayerPreview, *, dry: bool) -> LayerStep |
     if not session.setting("prompt_cache"):
         rates, written = msgspec.structs.replace(rates, read=rates.input, write=rates.input), 0
     costs = [cost_of(LESSON_MODEL, fork.usage) if practice else fork.cost for fork in forks]
-    price = LayerPrice(
-        written=written,
-        saved=sum(before.values()) - sum(after.values()),
-        rates=rates,
-        usage=sum((fork.usage for fork in forks), start=Usage()),
-        call=None if None in costs else sum(cost or 0.0 for cost in costs),
-        rehearsed=practice,
-    )
+    call = None if None in costs else sum(cost or 0.0 for cost in costs)
+    usage, saved = sum((fork.usage for fork in forks), start=Usage()), sum(before.values()) - sum(after.values())
+    price = _price(written, saved, rates, usage, call, rehearsed=practice)
     return LayerStep(
         layer=name, done=not dry, before=before, after=after, price=price, words=_told(made), calls=bool(forks)
     )
@@ -355,7 +335,7 @@ def step_text(stepped: LayerStepResult) -> str:
         parts.append(headline(step))
         table = [f"  {'':<20}{'before':>10}{'after':>10}{'change':>10}"]
         table += [f"  {name:<20}{old:>10}{new:>10}{change:>10}" for name, old, new, change in rows(step)]
-        parts += ["\n".join(table), price_words(step)]
+        parts += ["\n".join(table), step.price]
     over = [f"{name} ({why})" for name, why in stepped.passed]
     lines = [f"passed over: {'; '.join(over)}"] if over else []
     if step is not None and not step.done:
@@ -391,34 +371,32 @@ def rows(step: LayerStep) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def price_words(step: LayerStep) -> str:
-    """The arithmetic of the step as a sentence or two."""
-    price = step.price
-    if price is None:
-        ahead = step.ahead.removeprefix(", ") or "the call reads the conversation and writes a summary"
-        ahead = ahead.removeprefix("which costs ")
-        return f"Price: {ahead}. How large the summary is, and what it saves, is known afterwards."
-    known, said = bool(price.rates.input), ["Price:"]
-    dearer, saving = price.written * (price.rates.write - price.rates.read), price.saved * price.rates.read
-    if price.usage.prompt:
-        share = 100 * price.usage.cache_read / price.usage.prompt
-        paid = "a price that is not known" if price.call is None else f"${price.call:.4f}"
-        if price.rehearsed:
+def _price(written: int, saved: int, rates: Rates, usage: Usage, call: float | None, *, rehearsed: bool) -> str:
+    """What a decision costs once and saves with every later request, as a sentence or two. `written` tokens were in the
+    provider's cache, or would be with the next request, and are written anew; `saved` tokens are read no more. `rates`
+    are all 0.0 when no price is known; `usage` are the tokens of a model call that was made for it, `call` the dollars
+    (None: not known). `rehearsed`: on the practice model, which costs nothing; the dollars are LESSON_MODEL's."""
+    known, said = bool(rates.input), ["Price:"]
+    dearer, saving = written * (rates.write - rates.read), saved * rates.read
+    if usage.prompt:
+        share = 100 * usage.cache_read / usage.prompt
+        paid = "a price that is not known" if call is None else f"${call:.4f}"
+        if rehearsed:
             paid = f"nothing (on {LESSON_MODEL} it would be {paid})"
-        read = f"{price.usage.prompt:,} tokens ({share:.1f} % from the cache) and wrote {price.usage.output:,}"
+        read = f"{usage.prompt:,} tokens ({share:.1f} % from the cache) and wrote {usage.output:,}"
         said.append(f"The call read {read}: {paid}.")
-    if price.written:
+    if written:
         more = f", ${dearer:.4f} more than reading them" if known else ""
-        said.append(f"The {price.written:,} tokens after the change are written to the cache again{more}.")
+        said.append(f"The {written:,} tokens after the change are written to the cache again{more}.")
     else:
         said.append("Nothing is written again that would not be written anyway.")
-    fewer = f"Every later request has {price.saved:,} tokens fewer"
-    if price.saved <= 0:
+    fewer = f"Every later request has {saved:,} tokens fewer"
+    if saved <= 0:
         said.append("It saves nothing.")
-    elif not known or price.call is None:
+    elif not known or call is None:
         said.append(f"{fewer}.")
     else:
-        after = math.ceil((dearer + price.call) / saving) if saving else 0
+        after = math.ceil((dearer + call) / saving) if saving else 0
         pays = f"it pays for itself after {after:,} more request{'s' * (after != 1)}"
         paid = pays if after else "there is nothing to pay back"
         said.append(f"{fewer}, ${saving:.4f} when they are read from the cache: {paid}.")

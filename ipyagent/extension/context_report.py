@@ -17,7 +17,6 @@ from ipyagent.assembly.compaction_preview import (
     LayerStep,
     LayerStepResult,
     headline,
-    price_words,
     rows,
     step_text,
 )
@@ -568,7 +567,7 @@ def _step_html(step: LayerStep) -> str:
     table = f'<table style="border-collapse:collapse;margin:4px 0"><tr>{head}</tr>{body}</table>'
     return (
         f'<div style="margin-bottom:10px"><strong>{escape(headline(step))}</strong>{table}'
-        f"<div>{escape(price_words(step))}</div></div>"
+        f"<div>{escape(step.price)}</div></div>"
     )
 
 

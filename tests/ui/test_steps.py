@@ -9,7 +9,7 @@ from ipyagent.context.summarize import summarize
 from ipyagent.extension.context_report import StepPanel
 from ipyagent.ui.buttons import ButtonBridge
 
-DONE = LayerStep(layer="notes", done=True, before={"user": 9}, after={"user": 5}, price=None)
+DONE = LayerStep(layer="notes", done=True, before={"user": 9}, after={"user": 5}, price="")
 LAST = LayerPreview(layer=summarize, now=cast("Any", None), made=())
 
 

@@ -21,7 +21,6 @@ from ipyagent.assembly.compaction_preview import (
     paid_words,
     step_text,
     stepped,
-    usage_of,
 )
 from ipyagent.assembly.requests import NullSurface, Options
 from ipyagent.assembly.settings import endpoint_of, model_of
@@ -304,7 +303,7 @@ class CompactCommand:
         who = "have the provider summarise" if made.by_server else "summarise"
         return (
             f"would {who} {_turns(session, gone.first, gone.last)}, about {goes:,} of {before:,} tokens, in one model "
-            f"call{call_price(session, usage_of(session, made))}\n{max(0, before - goes):,} tokens stay as they are, "
+            f"call{call_price(session, made)}\n{max(0, before - goes):,} tokens stay as they are, "
             "your newest request stays word for word; nothing was done"
         )
 

@@ -206,7 +206,7 @@ async def _step(engine: Engine, rung: LayerPreview, *, dry: bool) -> LayerStep |
     view, first = session.view, session.journal.last
     before, estimates = Shares().of(view), Shares().estimated(view)
     if dry and isinstance(rung.made, ForkOrder):
-        ahead = call_price(session, usage_of(session, rung.made)).removeprefix(", ").removeprefix("which costs ")
+        ahead = call_price(session, rung.made).removeprefix(", ").removeprefix("which costs ")
         price = f"Price: {ahead or 'the call reads the conversation and writes a summary'}. "
         price += "How large the summary is, and what it saves, is known afterwards."
         return LayerStep(layer=name, done=False, before=before, after=None, price=price, calls=True)
@@ -234,8 +234,7 @@ async def _step(engine: Engine, rung: LayerPreview, *, dry: bool) -> LayerStep |
         source: before[source] if tokens == estimates[source] else round(tokens * off)
         for source, tokens in Shares().estimated(view).items()
     }
-    same = next((at for at, (old, new) in enumerate(zip(messages, view.messages, strict=False)) if old != new),
-                min(len(messages), len(view.messages)))  # fmt: skip
+    same = same_until(messages, view.messages)
     # what the provider did not hold would have had to be written all the same
     rest = behind[max(held, same)] if held > same else view.behind().tokens[same]
     head = view.head_tokens - estimate_blocks(view.tools) if view.system != system else 0
@@ -257,9 +256,9 @@ async def _step(engine: Engine, rung: LayerPreview, *, dry: bool) -> LayerStep |
 # it was changed, came since, or was let go of.
 
 
-def call_price(session: Session, usage: Usage) -> str:
+def call_price(session: Session, order: ForkOrder) -> str:
     """What a call for a summary would cost, as the end of a sentence; "" when nothing is known or to be paid."""
-    practice = session.info.model == "practice"
+    practice, usage = session.info.model == "practice", _usage(session, order)
     cost = cost_of(LESSON_MODEL if practice else session.info.model, usage, server=session.info.server)
     if not cost:
         return ""
@@ -273,7 +272,7 @@ def call_price(session: Session, usage: Usage) -> str:
     return f", about ${cost:.4f} ({how}) {answer}"
 
 
-def usage_of(session: Session, order: ForkOrder) -> Usage:
+def _usage(session: Session, order: ForkOrder) -> Usage:
     """What the provider would count for the prompt of a fork, as far as we can tell; `output` is not known."""
     view, ttl = session.view, session.setting("cache_ttl")
     lifetime = CACHE_SECONDS[ttl] - max(0.0, time.time() - session.history.said_at)

@@ -18,7 +18,7 @@ import msgspec
 
 from ipyagent.context.summarize import shortened
 from ipyagent.errors import ModelError, PromptTooLong, ToolFailure
-from ipyagent.journal.blocks import CACHE_SECONDS, mark_for, text_block
+from ipyagent.journal.blocks import CACHE_SECONDS, mark_for, same_until, text_block
 from ipyagent.journal.events import Block, ForkEnded, Retrying, Usage
 from ipyagent.journal.protocols import REPLY, Forked, ForkOrder, Model, ModelReply, Request, Workspace
 from ipyagent.journal.tokens import estimate_blocks
@@ -150,9 +150,7 @@ async def _work(
     if reader is None and limits.prompt_cache and not order.by_server:
         held: int | None = None
         if messages is not whole:  # of what the shorter copy has in common with the conversation
-            pairs = enumerate(zip(whole, messages, strict=False))
-            same = next((at for at, (one, other) in pairs if one is not other), len(messages))
-            held = session.view.held(same, CACHE_SECONDS[limits.cache_ttl])
+            held = session.view.held(same_until(messages, whole), CACHE_SECONDS[limits.cache_ttl])
         messages = _marked(order, messages, held, limits.cache_ttl)
         if order.permit is not None and order.enough is None:  # further requests are to read it, as a rule
             said = {**said, "cache_control": mark_for(limits.cache_ttl)}

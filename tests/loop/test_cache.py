@@ -8,6 +8,7 @@ from typing import Any
 
 from loop_rig import Rig
 
+from ipyagent.journal.events import CacheBroken
 from ipyagent.practice.replies import Reply, calls, text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -67,6 +68,7 @@ def test_a_long_session_is_read_from_the_cache(make_rig: Callable[..., Rig], ser
     pictures = [_has_picture(exchange.body) for exchange in server.messages]
     known = pictures.index(True)  # with the first picture the provider begins the messages' entries anew
     assert broken in ([], [known]), broken
+    assert [event.cause for event in rig.of(CacheBroken) if not event.expected] == []
     assert max(len(message["content"]) for message in (server.messages[-1].body or {})["messages"]) >= 30
     share = sum(read) / sum(prompts)
     assert share >= 0.95, f"{share:.3f} of {sum(prompts):,} tokens in {len(prompts)} requests"

@@ -160,14 +160,6 @@ def test_a_message_that_grew_at_the_end_of_the_prompt_is_no_change() -> None:
 # ---------------------------------------------------------------------- with a real agent
 
 
-def test_a_session_that_only_grows_breaks_nothing(rig: Rig, server: PracticeServer) -> None:
-    for number in range(6):
-        server.script(tool("python", {"code": f"print({number}, 'x ' * 900)"}), text(f"Step {number}."))
-        assert rig.turn(LONG[: 900 * (number + 1)]).status == "finished"
-    assert rig.of(CacheBroken) == []
-    assert [exchange.error for exchange in server.refused] == []
-
-
 def test_an_idle_session_is_told_as_such(home: Any, make_rig: Callable[..., Rig]) -> None:
     clock = Clock()
     with PracticeServer(clock=clock) as server:

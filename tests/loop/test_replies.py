@@ -197,14 +197,6 @@ def test_a_paused_turn_is_continued(rig: Rig) -> None:
     assert rig.fault_turn().text == "found"
 
 
-def test_a_prompt_over_the_window_is_one_line_with_numbers(make_rig: Callable[..., Rig]) -> None:
-    rig = make_rig(window=40_000)
-    result = rig.turn("word " * 60_000)
-    assert result.status == "failed"
-    assert "40,000" in result.message
-    assert rig.server.messages == []
-
-
 def test_a_window_too_small_for_the_head_is_refused_with_numbers(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(window=1_000)
     with pytest.raises(WindowTooSmall, match="1,000"):

@@ -84,6 +84,7 @@ def test_a_request_larger_than_the_window_is_set_aside_and_never_sent(
     result = rig.turn(said)
     assert result.status == "failed"
     assert "was set aside" in result.message
+    assert f"of {WINDOW:,} tokens" in result.message
     assert "\n" not in result.message
     assert len(server.messages) == sent, "neither the request nor a summary of it went out"
     assert all(fork.requests == 0 for fork in rig.shown(ForkEnded))

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any
 
 from ipyagent.context.reminders import without_outdated
-from ipyagent.context.removed_content import RESULTS, left_by_server, left_results
+from ipyagent.context.removed_content import RESULTS, left_results
 from ipyagent.context.thresholds import (
     LEAST_SHARE,
     LOW_SHARE,
@@ -74,7 +74,7 @@ def _kept(now: LayerContext) -> list[Event]:
     results = now.view.results
     old = results[: len(results) - keep] if keep else results
     gone = [spot for spot in old if spot.tool in now.recreatable and not spot.cleared and spot.event > now.server_kept]
-    left = left_by_server(now.view, now.folder, gone)
+    left = left_results(now.view, now.folder, gone)  # previews too: what names their files is left out
     if left is None:
         return []
     upto = max(spot.event for spot in gone)
@@ -306,7 +306,7 @@ def _decision(
     now: LayerContext, gone: list[ToolResultRef], text: str, saved: int, words: str, gain: float = 0.0
 ) -> Sequence[Event]:
     calls = tuple(spot.call for spot in gone)
-    left, kept = left_results(now.view, now.folder, gone), ""
+    left, kept = left_results(now.view, now.folder, (spot for spot in gone if not spot.kept)), ""
     if left is not None:
         failed = "" if now.dry else left.write()
         kept = "" if failed else left.path

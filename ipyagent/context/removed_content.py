@@ -63,14 +63,7 @@ class RemovedContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def left_results(view: ContextView, folder: Path, spots: Iterable[ToolResultRef]) -> RemovedContent | None:
-    """The results at `spots` that are in no file yet; None when there is none."""
-    messages = view.messages
-    wanted = [messages[spot.message]["content"][spot.block] for spot in spots if not spot.kept]
-    return _left(view, folder, zip(repeat("user"), wanted, strict=False))
-
-
-def left_by_server(view: ContextView, folder: Path, spots: Iterable[ToolResultRef]) -> RemovedContent | None:
-    """All results at `spots`, also those that are previews: the server has left out what names their files."""
+    """The results at `spots`; None when there is none."""
     stand = [view.messages[spot.message]["content"][spot.block] for spot in spots]
     return _left(view, folder, zip(repeat("user"), stand, strict=False))
 

@@ -55,12 +55,7 @@ def result_chars(chars: int, window: int) -> int:
 
 def near_threshold(state: WindowState, chars: int) -> bool:
     """Whether one more result, as large as the setting `chars` allows, would reach the auto-compact threshold."""
-    return state.tokens + result_tokens(chars, state.window) >= state.auto_mark
-
-
-def result_tokens(chars: int, window: int) -> int:
-    """Tokens of a result as large as `result_chars` allows."""
-    return int(result_chars(chars, window) / PROSE)
+    return state.tokens + int(result_chars(chars, state.window) / PROSE) >= state.auto_mark
 
 
 def message_chars(chars: int, window: int) -> int:

@@ -15,8 +15,8 @@ from ipyagent.context.thresholds import (
     ClearDecision,
     check_fixed_part,
     dollars,
+    near_threshold,
     notes_limit,
-    result_tokens,
     rounded,
     weigh,
     window_state,
@@ -122,8 +122,10 @@ def test_notes_and_what_is_kept_behind_them_leave_half_of_the_window(window: int
 
 
 def test_a_large_result_has_the_tokens_of_its_size_in_prose() -> None:
-    assert result_tokens(25_000, 200_000) == 8_620
-    assert result_tokens(25_000, 32_000) == 4_413
+    for window, tokens in ((200_000, 8_620), (32_000, 4_413)):
+        mark = window_state(0, window, 64_000).auto_mark
+        assert near_threshold(window_state(mark - tokens, window, 64_000), 25_000)
+        assert not near_threshold(window_state(mark - tokens - 1, window, 64_000), 25_000)
 
 
 # ---------------------------------------------------------------------- what clearing pays

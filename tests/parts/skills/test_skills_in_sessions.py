@@ -70,7 +70,9 @@ def test_the_catalogue_and_the_tool_stand_in_the_head_and_the_model_loads_a_skil
     place.replays(agent)
 
 
-def test_without_skills_there_is_no_section_and_no_tool(place: CompactRoom) -> None:
+def test_without_skills_there_is_no_section_and_no_tool_and_turning_them_on_is_a_recorded_decision(
+    place: CompactRoom,
+) -> None:
     agent = place.agent()
     place.turn(agent, "/heron-plots hello")
     body = place.bodies[-1]
@@ -80,11 +82,6 @@ def test_without_skills_there_is_no_section_and_no_tool(place: CompactRoom) -> N
     assert place.of(agent, SkillsListed) == []
     place.turn(agent, "go", tool("load_skill", {"name": "heron-plots"}), text("no"))
     assert result(place, agent).is_error
-
-
-def test_skills_turned_on_within_a_session_are_a_recorded_decision(place: CompactRoom) -> None:
-    agent = place.agent()
-    place.turn(agent, "hello")
     run_skills(agent, "on")
     place.turn(agent, "again")
     assert load_tool(place.bodies[-1]) is not None
@@ -220,16 +217,6 @@ def test_a_resumed_session_knows_what_is_loaded(place: CompactRoom, tmp_path: Pa
 # ---------------------------------------------------------------------- %skills
 
 
-def test_the_list_says_where_each_comes_from_and_which_are_loaded(place: CompactRoom) -> None:
-    agent = place.agent(skills=True)
-    make(place.folder / "skills" / "stork", "does what storks do")
-    told = run_skills(agent, "")
-    assert "this project:\n  stork " in told
-    assert "yours:\n  heron-plots " in told
-    place.turn(agent, "/stork x")
-    assert "* stork" in run_skills(agent, "list")
-
-
 def test_a_new_skill_is_valid_and_used_at_once(place: CompactRoom) -> None:
     agent = place.agent(skills=True)
     told = run_skills(agent, "new Egret_Tables Cleans tables: dates, units; use it before any join")
@@ -247,17 +234,22 @@ def test_a_new_skill_is_valid_and_used_at_once(place: CompactRoom) -> None:
     assert run_skills(agent, "doctor mine") == "mine is valid in every point"
 
 
-def test_load_goes_with_the_next_request_alone(place: CompactRoom) -> None:
+def test_load_goes_with_the_next_request_alone_and_the_list_says_what_is_loaded(place: CompactRoom) -> None:
     agent = place.agent(skills=True)
+    make(place.folder / "skills" / "stork", "does what storks do")
+    told = run_skills(agent, "")
+    assert "this project:\n  stork " in told
+    assert "yours:\n  heron-plots " in told
     assert "goes with your next request" in run_skills(agent, "load heron-plots")
     place.turn(agent, "draw")
     assert BODY in last(place.bodies[-1])
     assert last(place.bodies[-1]).endswith("draw")
+    assert "* heron-plots" in run_skills(agent, "list")
     place.turn(agent, "more")
     assert "<skill " not in last(place.bodies[-1])
 
 
-def test_show_and_doctor_tell_what_is_there(place: CompactRoom, tmp_path: Path) -> None:
+def test_show_doctor_and_completion_tell_what_is_there(place: CompactRoom, tmp_path: Path) -> None:
     agent = place.agent(skills=True)
     told = run_skills(agent, "show heron-plots")
     assert told.endswith(BODY)
@@ -273,10 +265,6 @@ def test_show_and_doctor_tell_what_is_there(place: CompactRoom, tmp_path: Path) 
     with pytest.raises(UsageError, match="no command 'shw'"):
         run_skills(agent, "shw x")
     assert all(f"%skills {name}" in run_skills(agent, "help") for name in COMMANDS)
-
-
-def test_completion_knows_skills(place: CompactRoom) -> None:
-    agent = place.agent(skills=True)
     completions = Completions(agent.shell, ("ipyagent", "agent"), None, lambda: names(agent))
 
     def after(line: str) -> list[str]:

@@ -57,7 +57,8 @@ def test_a_child_answers_and_only_what_it_hands_back_reaches_the_user(rig: Famil
     before = rig.names
     rig.rules["count it"] = asks(order("count base", "count the base list"))
     rig.rules["count the base"] = works("mine = len(base)\nkept = 0\nbase2 = base\nhand_back(total=mine)", "It has 3.")
-    assert rig.turn("count it").text == "all done"
+    result = rig.turn("count it")
+    assert result.text == "all done"
     assert rig.names - before == {"total"}
     assert (rig.shell.user_ns["total"], rig.shell.user_ns["kept"]) == (3, 7)
     ((said, failed),) = last_results(rig, "count it")
@@ -65,6 +66,10 @@ def test_a_child_answers_and_only_what_it_hands_back_reaches_the_user(rig: Famil
     assert not failed
     (ended,) = rig.of(ChildEnded)
     assert (ended.status, ended.handed, ended.requests) == ("finished", ("total",), 2)
+    costs = ended.cost, sum(event.cost for event in rig.of(UsageReported))
+    assert costs[0] > 0
+    assert result.cost == pytest.approx(sum(costs)), "what it cost is the turn's"
+    assert rig.agent.session.history.totals.cost == pytest.approx(sum(costs))  # type: ignore[union-attr]
     assert rig.of(TurnEnded)[-1].variables["total"] == "int", "after a restart it is named as gone"
     started = rig.of(ChildStarted)[0]
     assert any(isinstance(event, ToolReturned) for event in rig.child_events(started.child))
@@ -317,20 +322,6 @@ def test_a_childs_question_is_asked_under_its_name(make_rig: Make) -> None:
     assert "two" not in rig.names
     assert len(rig.of(PermissionAsked)) == 2
     assert "not that" in str(rig.bodies("two job")[-1]["messages"])
-
-
-def test_what_children_cost_is_the_turns(rig: FamilyRig) -> None:
-    rig.rules["go"] = asks(order("a", "one job"), order("b", "two job"))
-    rig.rules["job"] = works("1")
-    result = rig.turn("go")
-    own = sum(event.cost for event in rig.of(UsageReported))
-    children = sum(event.cost for event in rig.of(ChildEnded))
-    assert children > 0
-    assert result.cost is not None
-    assert abs(result.cost - own - children) < 1e-9
-    session = rig.agent.session
-    assert session is not None
-    assert abs((session.history.totals.cost or 0) - own - children) < 1e-9
 
 
 def test_files_that_a_child_changed_are_put_back_by_undo(rig: FamilyRig) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -95,12 +93,12 @@ class Person(NullSurface):
 class FamilyRig:
     """`turn` runs a request; `rules` tells the model what to say."""
 
-    def __init__(self, folder: Path, *, url: str = "", **settings: Any) -> None:
+    def __init__(self, folder: Path, **settings: Any) -> None:
         self.brain = Brain()
         self.rules = self.brain.rules
         self.server = PracticeServer(self.brain, any_model=True).start()
         given: dict[str, Any] = {
-            "base_url": url or self.server.url,
+            "base_url": self.server.url,
             "model": MODEL,
             "mode": "auto",
             "max_retries": 0,
@@ -158,59 +156,6 @@ class FamilyRig:
             return [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
         return self.agent._thread.start(look).result(timeout=60)
-
-
-class Relay:
-    """Passes TCP through to a server and keeps every byte that clients sent, a connection each."""
-
-    def __init__(self, url: str) -> None:
-        self._target = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
-        self.sent: list[bytearray] = []
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=200)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._sockets: list[socket.socket] = [self._listener]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._target)
-            self._sockets += [client, server]
-            kept = bytearray()
-            self.sent.append(kept)
-            threading.Thread(target=self._pass, args=(client, server, kept), daemon=True).start()
-            threading.Thread(target=self._pass, args=(server, client, None), daemon=True).start()
-
-    def _pass(self, source: socket.socket, target: socket.socket, kept: bytearray | None) -> None:
-        try:
-            while piece := source.recv(65_536):
-                if kept is not None:
-                    kept.extend(piece)
-                target.sendall(piece)
-            target.shutdown(socket.SHUT_WR)
-        except OSError:
-            return
-
-    def bodies(self) -> list[bytes]:
-        """The body of each POST, as it went over the wire."""
-        found = []
-        for stream in self.sent:
-            rest = bytes(stream)
-            while rest:
-                head, _, rest = rest.partition(b"\r\n\r\n")
-                length = re.search(rb"content-length: (\d+)", head, re.I)
-                size = int(length[1]) if length else 0
-                if head.startswith(b"POST"):
-                    found.append(rest[:size])
-                rest = rest[size:]
-        return found
-
-    def close(self) -> None:
-        for one in self._sockets:
-            one.close()
 
 
 def until(holds: Callable[[], object], seconds: float = 60.0) -> None:

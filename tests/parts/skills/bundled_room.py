@@ -15,9 +15,6 @@ SKILLS = Path(__file__).resolve().parents[3] / "skills"
 
 def script(skill: str, name: str) -> ModuleType:
     """A script of a skill, imported without touching sys.path."""
-    known = sys.modules.get(f"bundled_{name}")
-    if known is not None:
-        return known
     spec = importlib.util.spec_from_file_location(f"bundled_{name}", SKILLS / skill / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -25,6 +22,17 @@ def script(skill: str, name: str) -> ModuleType:
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
+
+
+profile = script("profile-a-dataset", "profile_table")
+clean = script("clean-messy-tables", "clean_table")
+join = script("join-and-reconcile", "join_check")
+sql = script("sql-in-a-notebook", "sql_frames")
+series = script("time-series", "series_check")
+tests = script("statistical-tests", "compare_groups")
+model = script("train-and-evaluate", "honest_model")
+plots = script("plots-that-read-well", "read_well")
+check = script("write-up-a-notebook", "notebook_check")
 
 
 def hostile() -> dict[str, pd.DataFrame]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from bundled_room import hostile, script
+from bundled_room import check, hostile, model, plots, series, tests
 
 HOSTILE = hostile()
 
@@ -17,7 +17,6 @@ HOSTILE = hostile()
 
 
 def test_gaps_repeats_and_zones_are_told() -> None:
-    series = script("time-series", "series_check")
     days = pd.date_range("2024-01-01", periods=30, freq="D")
     told = series.check_times(days)
     assert told.problems == ()
@@ -39,7 +38,6 @@ def test_gaps_repeats_and_zones_are_told() -> None:
 
 
 def test_a_forecast_sees_the_past_alone() -> None:
-    series = script("time-series", "series_check")
     values = pd.Series(np.tile([1.0, 5.0, 9.0, 2.0, 7.0, 3.0, 8.0], 12))
     seen: list[int] = []
 
@@ -63,7 +61,6 @@ def test_a_forecast_sees_the_past_alone() -> None:
 
 
 def test_a_difference_comes_with_its_size_and_interval() -> None:
-    tests = script("statistical-tests", "compare_groups")
     random = np.random.default_rng(3)
     values = np.r_[random.normal(0, 1, 200), random.normal(1, 1, 200)]
     table = pd.DataFrame({"v": values, "g": ["a"] * 200 + ["b"] * 200})
@@ -80,7 +77,6 @@ def test_a_difference_comes_with_its_size_and_interval() -> None:
 
 
 def test_false_alarms_come_as_often_as_they_should() -> None:
-    tests = script("statistical-tests", "compare_groups")
     random = np.random.default_rng(5)
     groups = ["a", "b"] * 20
     tables = (pd.DataFrame({"v": random.exponential(size=40), "g": groups}) for _ in range(300))
@@ -89,7 +85,6 @@ def test_false_alarms_come_as_often_as_they_should() -> None:
 
 
 def test_what_cannot_be_compared_is_refused_in_words() -> None:
-    tests = script("statistical-tests", "compare_groups")
     with pytest.raises(ValueError, match="0 groups"):
         tests.compare(HOSTILE["no rows"], "a", "b")
     with pytest.raises(TypeError, match="convert it to numbers"):
@@ -107,7 +102,6 @@ def test_what_cannot_be_compared_is_refused_in_words() -> None:
 
 
 def test_categories_that_go_together_are_found() -> None:
-    tests = script("statistical-tests", "compare_groups")
     table = pd.DataFrame({"x": ["a", "b"] * 50, "y": ["c", "d"] * 50, "z": ["c", "c", "d", "d"] * 25})
     assert tests.associate(table, "x", "y", draws=200).v == pytest.approx(1)
     assert tests.associate(table, "x", "z", draws=200).p > 0.5
@@ -129,7 +123,6 @@ def model_table(rows: int = 400) -> pd.DataFrame:
 
 
 def test_columns_that_give_the_answer_away_are_named() -> None:
-    model = script("train-and-evaluate", "honest_model")
     table = model_table().assign(later=lambda each: each["y"] == "yes")
     found = dict(model.suspects(table, "y").values)
     assert {"id", "later", "empty"} <= set(found)
@@ -142,7 +135,6 @@ def test_columns_that_give_the_answer_away_are_named() -> None:
 
 
 def test_no_person_and_no_moment_is_on_both_sides() -> None:
-    model = script("train-and-evaluate", "honest_model")
     table = model_table()
     train, test = model.split(table, groups="person")
     assert not set(table["person"].iloc[train]) & set(table["person"].iloc[test])
@@ -160,7 +152,6 @@ def test_no_person_and_no_moment_is_on_both_sides() -> None:
 @pytest.mark.slow
 def test_a_model_is_judged_beside_the_plainest() -> None:
     pytest.importorskip("sklearn")
-    model = script("train-and-evaluate", "honest_model")
     table = model_table()
     scores = model.evaluate(table, "y", drop=("id", "amount")).set_index("model")
     assert scores.loc["plainest", "balanced_accuracy"] == 0.5
@@ -180,49 +171,47 @@ def test_a_model_is_judged_beside_the_plainest() -> None:
 
 def test_a_plot_is_suggested_for_any_column() -> None:
     for odd in HOSTILE:
-        read = script("plots-that-read-well", "read_well")
         table = HOSTILE[odd]
         if not table.columns.is_unique:
             with pytest.raises(KeyError, match="names 2 columns"):
-                read.suggest(table, "a")
+                plots.suggest(table, "a")
             continue
-        assert all(read.suggest(table, name) for name in table.columns), odd
+        assert all(plots.suggest(table, name) for name in table.columns), odd
         pairs = [(one, two) for one in table.columns[:9] for two in table.columns[:9] if one != two]
-        assert all(read.suggest(table, *pair) for pair in pairs), odd
+        assert all(plots.suggest(table, *pair) for pair in pairs), odd
 
 
 def test_faults_of_a_drawn_plot_are_named_and_a_finished_one_has_none() -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
-    read = script("plots-that-read-well", "read_well")
 
     def axes():
         return Figure(figsize=(6, 4)).subplots()
 
-    assert read.faults(axes()) == ["nothing is drawn"]
+    assert plots.faults(axes()) == ["nothing is drawn"]
     bars = axes()
     bars.bar(["a", "b"], [101, 102])
     bars.set_ylim(100, 103)
-    told = "\n".join(read.faults(bars))
+    told = "\n".join(plots.faults(bars))
     assert "no title" in told
     assert "not at zero" in told
     lines = axes()
     for at in range(9):
         lines.plot([1, 2, 3], [at, at, at])
-    assert any("9 series" in fault for fault in read.faults(lines))
+    assert any("9 series" in fault for fault in plots.faults(lines))
     names = axes()
     names.bar([f"a rather long name {at}" for at in range(12)], range(1, 13))
-    assert any("cover each other" in fault for fault in read.faults(names))
+    assert any("cover each other" in fault for fault in plots.faults(names))
     cloud = axes()
     cloud.scatter(range(6_000), range(6_000))
-    assert any("6,000 points" in fault for fault in read.faults(cloud))
+    assert any("6,000 points" in fault for fault in plots.faults(cloud))
     good = axes()
     good.bar(["a", "b"], [3, 5])
-    read.finish(good, title="b is larger", x="", y="count", source="test")
-    assert read.faults(good) == []
+    plots.finish(good, title="b is larger", x="", y="count", source="test")
+    assert plots.faults(good) == []
     with pytest.raises(TypeError, match="matplotlib axes"):
-        read.faults(3)
+        plots.faults(3)
 
 
 # ---------------------------------------------------------------- notebooks
@@ -238,7 +227,6 @@ def code(source: str | list[str], count: int | None = None, *outputs: dict) -> d
 
 
 def test_what_hinders_a_reader_is_named_with_its_cell(tmp_path: Path) -> None:
-    check = script("write-up-a-notebook", "notebook_check")
     path = notebook(
         tmp_path / "é.ipynb",
         code("import os", 2),

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from bundled_room import hostile, large, script
+from bundled_room import clean, hostile, join, large, model, profile, series, sql, tests
 
 HOSTILE = hostile()
 
@@ -16,7 +16,7 @@ def test_any_table_is_profiled_and_left_as_it_was() -> None:
     for odd in HOSTILE:
         table = HOSTILE[odd]
         before = table.copy(deep=True)
-        found = script("profile-a-dataset", "profile_table").profile(table)
+        found = profile.profile(table)
         assert (found.rows, found.width) == table.shape, odd
         assert len(found.columns) == table.shape[1], odd
         assert str(found), odd
@@ -31,18 +31,17 @@ def test_a_profile_names_what_is_odd() -> None:
         "mixed": [1, "x"] * 100,
     })  # fmt: skip
     table = pd.concat([table, table.iloc[[7]]], ignore_index=True)
-    told = "\n".join(script("profile-a-dataset", "profile_table").profile(table).warnings)
+    told = "\n".join(profile.profile(table).warnings)
     for wanted in ("3 rows repeat", "empty: every value is missing", "code: 4 × -999", "text: numbers kept as text",
                    "written as text ('n/a')", "case: values that differ in case", "day: dates kept as text",
                    "mixed: mixed types (int, str)", "one: one value only"):  # fmt: skip
         assert wanted in told
     plain = pd.DataFrame({"a": [1.0, 2.0, 3.5], "b": ["x", "y", "z"]})
-    assert script("profile-a-dataset", "profile_table").profile(plain).warnings == ()
+    assert profile.profile(plain).warnings == ()
 
 
 def test_any_table_is_cleaned_and_left_as_it_was() -> None:
     for odd in HOSTILE:
-        clean = script("clean-messy-tables", "clean_table")
         table = HOSTILE[odd]
         before = table.copy(deep=True)
         named, _ = clean.clean_names(table)
@@ -58,7 +57,6 @@ def test_any_table_is_cleaned_and_left_as_it_was() -> None:
 
 
 def test_names_stay_unique_and_readable() -> None:
-    clean = script("clean-messy-tables", "clean_table")
     table = pd.DataFrame([[1] * 6], columns=["Größe (m)", "grösse m", "A", "a", "", "a 2"])
     named, renamed = clean.clean_names(table)
     assert list(named.columns)[:5] == ["grösse_m", "grösse_m_2", "a", "a_2", "column_5"]
@@ -67,7 +65,7 @@ def test_names_stay_unique_and_readable() -> None:
 
 
 def test_numbers_are_read_and_the_rest_is_listed() -> None:
-    read = script("clean-messy-tables", "clean_table").numbers_from_text
+    read = clean.numbers_from_text
     got = read(pd.Series(["$1,234.50", "(12)", "12%", "−3", "1 234", "1,23", "5 kg", None, 7], index=list("abcdefghi")))
     assert got.values.dropna().to_dict() == {"a": 1234.5, "b": -12, "c": 0.12, "d": -3, "e": 1234, "i": 7}
     assert dict(got.unread) == {"1,23": 1, "5 kg": 1}
@@ -78,7 +76,6 @@ def test_numbers_are_read_and_the_rest_is_listed() -> None:
 
 
 def test_dates_are_never_guessed() -> None:
-    clean = script("clean-messy-tables", "clean_table")
     values = pd.Series(["03/04/2021", "31/01/2021", "2021-05-06", "soon", None])
     got = clean.dates_from_text(values, ["%d/%m/%Y", "%Y-%m-%d"])
     assert list(got.values.dropna()) == [pd.Timestamp(2021, 4, 3), pd.Timestamp(2021, 1, 31), pd.Timestamp(2021, 5, 6)]
@@ -91,7 +88,6 @@ def test_dates_are_never_guessed() -> None:
 
 
 def test_placeholders_go_but_not_where_they_are_answers() -> None:
-    clean = script("clean-messy-tables", "clean_table")
     table = pd.DataFrame({"a": [" x ", "N/A", "?"], "garden": ["none", "big", "none"]})
     got, told = clean.blank_placeholders(table, keep=["garden"])
     assert got["a"].isna().sum() == 2
@@ -102,7 +98,6 @@ def test_placeholders_go_but_not_where_they_are_answers() -> None:
 
 
 def test_a_join_that_would_multiply_rows_is_refused() -> None:
-    join = script("join-and-reconcile", "join_check")
     left = pd.DataFrame({"k": ["a", "b", None, "c"], "v": [1, 2, 3, 4]})
     right = pd.DataFrame({"k": ["a", "a", "b", None], "w": [1, 2, 3, 4]})
     report = join.key_report(left, right, "k")
@@ -124,7 +119,6 @@ def test_a_join_that_would_multiply_rows_is_refused() -> None:
 
 
 def test_reconciling_finds_each_difference_once() -> None:
-    join = script("join-and-reconcile", "join_check")
     old = pd.DataFrame({"k": [1, 2, 3], "名": ["x", "y", None], "v": [1.0, np.nan, 3.0]})
     new = pd.DataFrame({"k": [1, 2, 4], "名": ["x", "z", None], "v": [1.001, 2.0, 3.0]})
     found = join.reconcile(old, new, "k", tolerance=0.01)
@@ -141,7 +135,6 @@ def test_reconciling_finds_each_difference_once() -> None:
 
 @pytest.mark.parametrize("odd", [name for name, table in HOSTILE.items() if table.shape[1]])
 def test_any_table_can_be_queried(odd: str) -> None:
-    sql = script("sql-in-a-notebook", "sql_frames")
     table = HOSTILE[odd]
     got = sql.query('SELECT * FROM "t"', {"t": table})
     assert got.shape == table.shape
@@ -149,7 +142,6 @@ def test_any_table_can_be_queried(odd: str) -> None:
 
 
 def test_sql_reads_only_and_takes_values_as_parameters() -> None:
-    sql = script("sql-in-a-notebook", "sql_frames")
     table = pd.DataFrame({"a": [1, 2, 3], "naïve name": ["x", "it's", None]})
     got = sql.query('SELECT a FROM t WHERE "naïve name" = :wanted', {"t": table}, {"wanted": "it's"})
     assert got["a"].tolist() == [2]
@@ -169,7 +161,6 @@ def test_sql_reads_only_and_takes_values_as_parameters() -> None:
 
 
 def test_duckdb_answers_the_same_or_says_what_to_install() -> None:
-    sql = script("sql-in-a-notebook", "sql_frames")
     table = pd.DataFrame({"a": [1, 2, 3]})
     try:
         import duckdb  # noqa: F401
@@ -190,17 +181,16 @@ def test_a_million_rows_take_seconds() -> None:
         work()
         spent[name] = time.perf_counter() - start
 
-    clean, join = script("clean-messy-tables", "clean_table"), script("join-and-reconcile", "join_check")
-    timed("profile", lambda: script("profile-a-dataset", "profile_table").profile(table))
+    timed("profile", lambda: profile.profile(table))
     timed("placeholders", lambda: clean.blank_placeholders(table))
     timed("numbers", lambda: clean.numbers_from_text(table["price"]))
     timed("join", lambda: join.checked_join(table, table[["id", "value"]], "id", expect="1:1"))
     timed("reconcile", lambda: join.reconcile(table, table, "id"))
-    timed("sql", lambda: script("sql-in-a-notebook", "sql_frames").query(
+    timed("sql", lambda: sql.query(
         "SELECT city, avg(value) FROM t GROUP BY 1", {"t": table}))  # fmt: skip
-    timed("compare", lambda: script("statistical-tests", "compare_groups").compare(table, "value", "arm"))
-    timed("associate", lambda: script("statistical-tests", "compare_groups").associate(table, "arm", "city"))
-    timed("suspects", lambda: script("train-and-evaluate", "honest_model").suspects(table, "arm"))
-    timed("times", lambda: script("time-series", "series_check").check_times(table["when"]))
+    timed("compare", lambda: tests.compare(table, "value", "arm"))
+    timed("associate", lambda: tests.associate(table, "arm", "city"))
+    timed("suspects", lambda: model.suspects(table, "arm"))
+    timed("times", lambda: series.check_times(table["when"]))
     print({name: round(seconds, 1) for name, seconds in spent.items()})
     assert max(spent.values()) < 60, spent

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import pytest
-from bundled_room import script
+from bundled_room import clean, join, model, plots, profile, series, sql, tests
 
 LARGE = 2**53
 
@@ -26,19 +26,19 @@ def test_a_number_is_read_only_as_it_is_written() -> None:
     ("5 EUR", 5), ("EUR5", 5), (".5", 0.5), ("12 %", 0.12), ("6.02e23", 6.02e23), (str(LARGE), LARGE),
     (str(LARGE + 1), None), (LARGE + 1, None), (10**400, None), (Decimal("1.5"), 1.5), (np.bool_(True), None),
 ]:
-        got = script("clean-messy-tables", "clean_table").numbers_from_text(pd.Series([text], dtype=object))
+        got = clean.numbers_from_text(pd.Series([text], dtype=object))
         assert got.values.dropna().tolist() == ([] if number is None else [number])
         assert (got.rate, len(got.unread)) == ((0, 1) if number is None else (1, 0))
 
 
 def test_numbers_that_are_numbers_have_no_decimal_sign() -> None:
-    read = script("clean-messy-tables", "clean_table").numbers_from_text
+    read = clean.numbers_from_text
     values = pd.Series([1.25, 2.125], dtype="float32")
     assert read(values, decimal=",").values.tolist() == [1.25, 2.125]
 
 
 def test_dates_of_any_century_are_read_and_now_is_none() -> None:
-    read = script("clean-messy-tables", "clean_table").dates_from_text
+    read = clean.dates_from_text
     got = read(pd.Series(["1600-01-01", "2020-01-01", "now", "Today"]), ["%Y-%m-%d"])
     assert got.values.dropna().tolist() == [pd.Timestamp("1600-01-01"), pd.Timestamp("2020-01-01")]
     assert dict(got.unread) == {"now": 1, "Today": 1}
@@ -48,7 +48,6 @@ def test_dates_of_any_century_are_read_and_now_is_none() -> None:
 
 
 def test_placeholders_among_categories_go_too() -> None:
-    clean = script("clean-messy-tables", "clean_table")
     kinds = pd.CategoricalDtype(["y", " x", "N/A"], ordered=True)
     got, told = clean.blank_placeholders(pd.DataFrame({"a": pd.Series([" x", "N/A", "y", None], dtype=kinds)}))
     assert got["a"].dropna().tolist() == ["x", "y"]
@@ -57,7 +56,7 @@ def test_placeholders_among_categories_go_too() -> None:
 
 
 def test_spellings_that_mean_something_else_are_kept_apart() -> None:
-    spellings = script("clean-messy-tables", "clean_table").spellings
+    spellings = clean.spellings
     assert spellings(pd.Series(["1.5 kg", "15 kg", "A+", "A", "A-", "-5", "5", "C#", "C", "10³", "103"])).empty
     same = spellings(pd.Series(["New-York", "new york", "ＡＢ", "ab", "é", "e", "1.5kg", "1.5 kg"]))
     assert len(same) == 8
@@ -86,12 +85,11 @@ def test_two_versions_differ_where_their_values_do() -> None:
     (pd.DatetimeIndex(["2024-01-01"], tz="UTC"), pd.DatetimeIndex(["2024-01-01 01:00"], tz="Europe/Berlin"), []),
     ([1j], [1 + 1j], [np.nan]),
 ]:
-        found = script("join-and-reconcile", "join_check").reconcile(*pair(left, right), "k", tolerance=0.01)
+        found = join.reconcile(*pair(left, right), "k", tolerance=0.01)
         assert found["difference"].tolist() == pytest.approx(differences, nan_ok=True)
 
 
 def test_columns_on_one_side_are_named_and_repeated_ones_refused() -> None:
-    join = script("join-and-reconcile", "join_check")
     found = join.reconcile(pd.DataFrame({"k": [1], "a": [1]}), pd.DataFrame({"k": [1], "b": [1]}), "k")
     assert found.attrs == {"columns on the left only": ["a"], "columns on the right only": ["b"]}
     twice = pd.DataFrame([[1, 2, 3]], columns=["k", "a", "a"])
@@ -101,7 +99,6 @@ def test_columns_on_one_side_are_named_and_repeated_ones_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["float64", "Float64", "uint64", "UInt64"])
 def test_keys_that_pandas_would_take_for_each_other_are_refused(kind: str) -> None:
-    join = script("join-and-reconcile", "join_check")
     left, right = pd.DataFrame({"k": [LARGE + 1, 5]}), pd.DataFrame({"k": pd.array([LARGE, 5], kind), "w": 1})
     assert len(left.merge(right, on="k")) == 2  # only 5 is on both sides
     with pytest.raises(ValueError, match="beyond 2"):
@@ -114,7 +111,6 @@ def test_keys_that_pandas_would_take_for_each_other_are_refused(kind: str) -> No
 
 
 def test_categories_that_no_row_has_are_no_keys() -> None:
-    join = script("join-and-reconcile", "join_check")
     left = pd.DataFrame({"k": pd.Categorical(["x", "x", "y"], categories=["x", "y", "z"])})
     right = pd.DataFrame({"k": pd.Categorical(["z", "y"], categories=["z", "x", "y"]), "w": [1, 2]})
     report = join.key_report(left, right, "k")
@@ -150,11 +146,10 @@ def test_gaps_are_the_steps_that_are_missing() -> None:
     (TREMBLING, []), (TREMBLING.delete([5, 6, 7, 100]), [3, 1]),
     (MINUTES.insert(10, MINUTES[9] + pd.Timedelta("30s")), []),
 ]:
-        assert list(script("time-series", "series_check").check_times(times).gaps["missing"]) == missing
+        assert list(series.check_times(times).gaps["missing"]) == missing
 
 
 def test_what_is_irregular_has_no_gaps() -> None:
-    series = script("time-series", "series_check")
     waits = np.random.default_rng(1).exponential(3_600, 300).cumsum()
     told = series.check_times(pd.Timestamp("2024-01-01", tz="UTC") + pd.to_timedelta(waits, "s"))
     assert told.gaps.empty
@@ -184,13 +179,13 @@ def exact_p(x: np.ndarray, y: np.ndarray) -> float:
 def test_p_does_not_depend_on_where_zero_is(offset: float) -> None:
     x, y = np.array([0.0, 1, 1, 0, 2]), np.array([1.0, 2, 3, 2, 1])
     table = pd.DataFrame({"v": np.r_[x, y] + offset, "g": ["a"] * 5 + ["b"] * 5})
-    found = script("statistical-tests", "compare_groups").compare(table, "v", "g", draws=6_000)
+    found = tests.compare(table, "v", "g", draws=6_000)
     assert found.p == pytest.approx(exact_p(x, y), abs=0.02)
     assert found.difference == pytest.approx(1, abs=1e-3)
 
 
 def test_false_alarms_are_as_rare_when_groups_spread_differently() -> None:
-    tests, random = script("statistical-tests", "compare_groups"), np.random.default_rng(2)
+    random = np.random.default_rng(2)
     groups = ["a"] * 20 + ["b"] * 200
     tables = (pd.DataFrame({"v": np.r_[random.normal(0, 5, 20), random.normal(0, 1, 200)], "g": groups})
               for _ in range(200))  # fmt: skip
@@ -198,7 +193,6 @@ def test_false_alarms_are_as_rare_when_groups_spread_differently() -> None:
 
 
 def test_what_is_left_out_is_told_and_nullable_groups_are_compared() -> None:
-    tests = script("statistical-tests", "compare_groups")
     table = pd.DataFrame({"v": pd.array([1, 2, None, 3, 4, 5], "Int64"), "g": pd.array([1, 1, 1, 2, 2, None], "Int64")})
     found = tests.compare(table, "v", "g")
     assert (found.counts, found.means, found.dropped) == ((2, 2), (1.5, 3.5), 2)
@@ -222,7 +216,6 @@ def noise(rows: int) -> pd.DataFrame:
 
 def test_a_model_without_probabilities_is_not_better_for_that() -> None:
     linear = pytest.importorskip("sklearn.linear_model")
-    model = script("train-and-evaluate", "honest_model")
     scores = model.evaluate(noise(600), "y", linear.RidgeClassifier()).set_index("model")
     assert scores.loc["model", "low"] < 0 < scores.loc["model", "high"]
     assert scores.attrs["loss"] == "share of wrong classes"
@@ -239,7 +232,7 @@ def test_a_model_without_probabilities_is_not_better_for_that() -> None:
 @pytest.mark.slow
 def test_the_interval_is_of_groups_where_the_split_is() -> None:
     pytest.importorskip("sklearn")
-    model, random = script("train-and-evaluate", "honest_model"), np.random.default_rng(0)
+    random = np.random.default_rng(0)
     person = np.repeat(np.arange(60), 20)
     x, own = random.normal(size=(2, 60))
     table = pd.DataFrame({"p": person, "x": x[person], "y": own[person] + random.normal(0, 0.1, 1_200)})
@@ -260,7 +253,7 @@ def test_a_profile_has_ranges_and_shares_as_they_are() -> None:
         "most": [1.5] + [np.nan] * (rows - 1), "decimal": [Decimal("1.5"), None] * (rows // 2),
         "day": [datetime.date(2020, 1, 1), None] * (rows // 2), "text": pd.Series(["x" * 50] * rows, dtype=object),
     })  # fmt: skip
-    found = script("profile-a-dataset", "profile_table").profile(table)
+    found = profile.profile(table)
     told = found.columns.set_index("column")
     assert tuple(told.loc["id", ["low", "high"]]) == (str(LARGE + 1), str(LARGE + 3))
     assert (told.loc["few", "missing"], told.loc["most", "missing"]) == ("<0.1%", ">99.9%")
@@ -269,29 +262,27 @@ def test_a_profile_has_ranges_and_shares_as_they_are() -> None:
     assert found.bytes == table.memory_usage(deep=True).sum()
     assert not any("mixed" in warning for warning in found.warnings)
     late = pd.DataFrame({"a": pd.Series([1] * 50_001 + ["x"] + [1] * 50_001, dtype=object)})
-    assert "mixed types (int, str)" in str(script("profile-a-dataset", "profile_table").profile(late))
+    assert "mixed types (int, str)" in str(profile.profile(late))
 
 
 def test_bars_are_judged_along_their_length_and_empty_categories_draw_nothing() -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
-    read = script("plots-that-read-well", "read_well")
     lying, short = Figure().subplots(), Figure().subplots()
     lying.barh([1, 2, 3], [5, 5, 5])
-    assert not any("zero" in fault for fault in read.faults(lying))
+    assert not any("zero" in fault for fault in plots.faults(lying))
     short.barh([1, 2, 3], [5, 5, 5])
     short.set_xlim(4, 6)
-    assert "bars begin at 4, not at zero: their lengths mislead" in read.faults(short)
+    assert "bars begin at 4, not at zero: their lengths mislead" in plots.faults(short)
     kinds = pd.CategoricalDtype(list("abcdefghijklmnopqrstuvwxyz"))
     table = pd.DataFrame({"n": range(30), "g": pd.Series(list("abc") * 10, dtype=kinds),
                           "t": pd.date_range("2024-01-01", periods=30)})  # fmt: skip
-    assert read.suggest(table, "n", "g").startswith("boxes")
-    assert read.suggest(table, "n", "t") == read.suggest(table, "t", "n")
+    assert plots.suggest(table, "n", "g").startswith("boxes")
+    assert plots.suggest(table, "n", "t") == plots.suggest(table, "t", "n")
 
 
 def test_sql_gives_numbers_and_times_as_they_are() -> None:
-    sql = script("sql-in-a-notebook", "sql_frames")
     berlin = pd.Timestamp("2024-01-01", tz="Europe/Berlin")
     table = pd.DataFrame({
         "i": pd.array([LARGE + 1, None], "Int64"), "d": [Decimal("5"), Decimal("100.5")],
@@ -308,7 +299,6 @@ def test_sql_gives_numbers_and_times_as_they_are() -> None:
 
 
 def test_a_repeated_column_takes_no_other_ones_name() -> None:
-    sql = script("sql-in-a-notebook", "sql_frames")
     table = pd.DataFrame([[1, 2, 3, 4]], columns=["a", "a", "a_2", "A"])
     assert list(sql.schema({"t": table})["column"]) == ["a", "a_3", "a_2", "A_4"]
     assert sql.query("SELECT a, a_2 FROM t", {"t": table}).values.tolist() == [[1, 3]]

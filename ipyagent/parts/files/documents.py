@@ -129,11 +129,11 @@ def delimited_text(
             return None
         header_line = records.raw
         if not pages.profile:
-            rows = [(at, records.raw) for at, _ in enumerate(records, 1) if pages.offset <= at <= pages.last]
+            asked = [(at, records.raw) for at, _ in enumerate(records, 1) if pages.offset <= at <= pages.last]
             count = records.count - 1 - (not whole)
-            rows, more = [row for row in rows if row[0] <= count], "" if whole else "more than"
+            asked, more = [row for row in asked if row[0] <= count], "" if whole else "more than"
             title = head.format(f"{more}{' ' * bool(more)}{count:,}", len(header))
-            return clean("\n".join([title, f"     \t{header_line}", *pages.shown(rows, count, more)]))
+            return clean("\n".join([title, f"     \t{header_line}", *pages.shown(asked, count, more)]))
         taken: list[list[str]] = []
         for row in records:
             taken.append(row)
@@ -161,7 +161,10 @@ def delimited_text(
     if len(header) > MOST_COLUMNS:
         lines.append(f"  [… {len(header) - MOST_COLUMNS:,} more columns]")
     lines += ["", f"first {min(ROWS, len(taken))} rows:"]
-    lines += [_record([short(value) for value in row[:MOST_COLUMNS]], delimiter) for row in [header, *taken[:ROWS]]]
+    made = io.StringIO()  # quoted where it must be, so that a separator within a value shows as one
+    rows = [[short(value) for value in row[:MOST_COLUMNS]] for row in [header, *taken[:ROWS]]]
+    csv.writer(made, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    lines.append(made.getvalue().removesuffix("\n"))
     if by_one:
         lines.append("[every row has one field more than the header; pandas makes the first field the index]")
     elif odd:
@@ -215,13 +218,6 @@ class _Records:
     @property
     def raw(self) -> str:
         return "".join(self._lines).replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
-
-
-def _record(values: list[str], delimiter: str) -> str:
-    # Quoted where it must be, so that a separator within a value shows as one.
-    made = io.StringIO()
-    csv.writer(made, delimiter=delimiter, lineterminator="").writerow(values)
-    return made.getvalue()
 
 
 def _separator(text: str) -> str:

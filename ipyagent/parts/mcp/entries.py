@@ -86,7 +86,11 @@ class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         words += f', at the sandbox level "{self.sandbox}"' if self.sandbox != "open" else ""
         for name, text in self.headers.items():
             words += f", header {exact_line(shlex.quote(name))}: {self._told(name, text)}"
-        return "; ".join(_cut(part, most) for part in (words, ", ".join(self._takes())) if part)
+        told = []
+        for part in filter(None, (words, ", ".join(self._takes()))):
+            over = len(part) - most if most else 0
+            told.append(part if over <= 0 else f"{part[:most]} … and {over:,} characters more, see the file")
+        return "; ".join(told)
 
     def _told(self, name: str, text: str) -> str:
         """A value; of a hidden one the variables alone."""
@@ -108,11 +112,6 @@ class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 where = place if place.startswith("its ") else exact_line(shlex.quote(place))
                 told.append(f"{where} takes {', '.join(names)} from your environment")
         return told
-
-
-def _cut(text: str, most: int) -> str:
-    over = len(text) - most if most else 0
-    return text if over <= 0 else f"{text[:most]} … and {over:,} characters more, see the file"
 
 
 class McpConfig(msgspec.Struct, frozen=True):

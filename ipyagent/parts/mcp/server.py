@@ -257,7 +257,8 @@ class Server:
         finally:
             gone.cancel()
             work.cancel()
-            work.add_done_callback(_forget)
+            # nobody waits for it any more: its exception is looked at, so that nothing is printed
+            work.add_done_callback(lambda task: None if task.cancelled() else task.exception())
 
     def _died(self) -> ToolFailure:
         more = self.entry.url or self._restarts < RESTARTS
@@ -290,12 +291,6 @@ def reason_of(problem: BaseException) -> str:
         return text
     kind = type(problem).__name__
     return text if kind == "MCPError" and text else f"{kind}: {text}" if text else kind
-
-
-def _forget(task: asyncio.Task[Any]) -> None:
-    """A call that nobody waits for any more: its exception is looked at, so that nothing is printed."""
-    if not task.cancelled():
-        task.exception()
 
 
 # ------------------------------------------------------------------ http

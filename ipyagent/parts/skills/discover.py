@@ -11,6 +11,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -202,9 +203,9 @@ class _Walk:
                     if entry.name == "pyvenv.cfg":
                         return
                     lower = lower or entry.name.lower() == FILE.lower()
-                    if entry.name in SKIPPED or not self._is_folder(entry):
-                        continue
-                    below.append(entry.path)
+                    with suppress(OSError):  # of a link in a circle
+                        if entry.name not in SKIPPED and entry.is_dir() and self._inside(entry):
+                            below.append(entry.path)
         except OSError as problem:
             why = f"cannot be read ({problem.strerror}): fix its permissions"
             self.problems.append(Diagnostic(file=Path(folder), why=why))
@@ -220,14 +221,6 @@ class _Walk:
             return
         for path in sorted(below):
             self._folder(path, depth + 1)
-
-    def _is_folder(self, entry: os.DirEntry[str]) -> bool:
-        try:
-            if not entry.is_dir():
-                return False
-        except OSError:
-            return False
-        return self._inside(entry)
 
     def _inside(self, entry: os.DirEntry[str]) -> bool:
         """Whether an entry lies in the place, also where its link leads; each linked folder once."""

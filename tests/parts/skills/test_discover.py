@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from rooms import PartHost
+from skill_room import make
 
 from ipyagent.config import IPyAgent
 from ipyagent.parts.skills import Skills
@@ -16,12 +17,6 @@ from ipyagent.parts.skills.parse import FILE, HEAD, brief, catalogue_of
 from ipyagent.project import Project
 
 PACKS = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "skills"
-
-
-def make(folder: Path, description: str = "does things", name: str = "") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).write_text(f"---\nname: {name or folder.name}\ndescription: {description}\n---\nBody\n")
-    return folder
 
 
 def found(*folders: Path) -> SkillIndex:
@@ -133,7 +128,7 @@ NAMED: dict[str, tuple[dict[str, tuple[str, ...]], dict[str, str], list[str]]] =
 def test_who_bears_a_name(tmp_path: Path, rule: str) -> None:
     given, wanted, skipped = NAMED[rule]
     for folder, said in given.items():
-        file = make(tmp_path / folder, *said) / FILE
+        file = make(tmp_path / folder, said[0], name="".join(said[1:])) / FILE
         if said[1:] == ("",):
             file.write_text(file.read_text().replace(f"name: {file.parent.name}\n", ""))
     for _ in range(2):

@@ -1,4 +1,5 @@
-"""`load_skill`: an enum of what is known, open to what came later, never cleared, free of questions."""
+"""`load_skill`: an enum of what is known, open to what came later, never cleared, free of questions; and `/name` at the
+start of a request, which loads a skill too, while everything else is text."""
 
 from __future__ import annotations
 
@@ -7,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rooms import PartHost
+from skill_room import Shelved, make
 from tools_workspace import ShellWorkspace
 
-from ipyagent.config import IPyAgent
 from ipyagent.errors import ToolFailure
-from ipyagent.parts.skills import MOST_NAMES, TOOL, SkillAccess, Skills, tool_for
-from ipyagent.parts.skills.loaded import Loaded
-from ipyagent.project import Project
+from ipyagent.journal.events import SkillLoaded
+from ipyagent.parts import TakenIn
+from ipyagent.parts.skills import MOST_NAMES, TOOL, read_slash, tool_for
 from ipyagent.tools.catalogue import builtin_tools
 
 
@@ -43,21 +43,70 @@ def test_it_asks_nothing_writes_nothing_and_its_results_stay(tmp_path: Path) -> 
 
 
 def test_its_result_is_the_body(tmp_path: Path) -> None:
-    folder = tmp_path / "home" / ".ipyagent" / "skills" / "plots"
-    folder.mkdir(parents=True)
-    (folder / "SKILL.md").write_text("---\nname: plots\ndescription: draws\n---\nName the axes.\n")
-    project = Project(tmp_path / "work", tmp_path / "home" / ".ipyagent")
-    workspace = ShellWorkspace(tmp_path)
-    tool = tool_for(["plots"])
+    room, workspace, tool = Shelved(tmp_path), ShellWorkspace(tmp_path), tool_for(["plots"])
+    make(room.folder / "plots", body="Name the axes.")
     with pytest.raises(ToolFailure, match="skills are off"):
         asyncio.run(tool.run({"name": "plots"}, workspace))
-    recorded: list[Any] = []
-    workspace.skills = SkillAccess(
-        Skills(PartHost(project, IPyAgent(environ={}))), Loaded(), recorded.append
-    )
+    workspace.skills = room.access
     output = asyncio.run(tool.run({"name": "plots"}, workspace))
     assert output.note == "skill plots"
     assert output.blocks[0]["text"].endswith("Name the axes.\n</skill>")
-    assert [event.name for event in recorded] == ["plots"]
+    assert [event.name for event in room.events if isinstance(event, SkillLoaded)] == ["plots"]
     with pytest.raises(ToolFailure, match="near: plots"):
         asyncio.run(tool.run({"name": "plot"}, workspace))
+
+
+# ---------------------------------------------------------------------- a slash
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Shelved:
+    made = Shelved(tmp_path)
+    for name in ("clean-tables", "plots"):
+        make(made.folder / name)
+    make(made.folder / "odd", name="Odd Name")
+    made.skills.look()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "skills", "asked"),
+    [
+        ("/plots draw df", ("plots",), "draw df"),
+        ("\n  /plots\n\ndraw df", ("plots",), "draw df"),
+        ("/plots /clean-tables go", ("plots", "clean-tables"), "go"),
+        ("/plots /plots go", ("plots",), "go"),
+        ("/Clean_Tables x", ("clean-tables",), "x"),
+        ("/odd-name x", ("Odd Name",), "x"),
+        ("/plots", ("plots",), "Go by the skill plots now."),
+        ("/plots /etc/passwd", ("plots",), "/etc/passwd"),
+        ("draw /plots", (), ""),
+        ("/home/user/plots is a file", (), ""),
+        ("/plots.csv", (), ""),
+        ("//plots", (), ""),
+        ("/", (), ""),
+        ("", (), ""),
+    ],
+)
+def test_only_names_at_the_start_count(room: Shelved, text: str, skills: tuple[str, ...], asked: str) -> None:
+    assert read_slash(text, room.skills) == TakenIn(skills, asked, ())
+
+
+def test_an_unknown_name_is_text_and_said_to_be(room: Shelved) -> None:
+    found = read_slash("/clean-table x", room.skills)
+    assert (found.value, found.request) == ((), "")
+    (notice,) = found.notices
+    assert "no skill 'clean-table'; did you mean /clean-tables?" in notice
+
+
+def test_off_is_off(tmp_path: Path) -> None:
+    room = Shelved(tmp_path, skills=False)
+    make(room.folder / "plots")
+    room.skills.look()
+    assert read_slash("/plots x", room.skills) == TakenIn((), "", ())
+
+
+def test_what_was_asked_for_beforehand_goes_once(room: Shelved) -> None:
+    room.skills.asked.append("plots")
+    assert read_slash("draw", room.skills).value == ("plots",)
+    assert read_slash("draw", room.skills).value == ()

@@ -103,13 +103,22 @@ each_way = pytest.mark.parametrize(
 PROJECT, OPEN = "Let this command write in the project?", "Run this command outside the sandbox?"
 
 
-def test_mode_ask_runs_what_reads_and_computes_without_a_question(desks: Callable[..., Desk]) -> None:
+def test_mode_ask_runs_what_reads_and_computes_and_asks_first_for_a_level_that_the_model_names(
+    desks: Callable[..., Desk],
+) -> None:
     desk = desks()
     assert desk.run("cat a.txt | sort | head -$(echo 1)") == "a"
     assert desk.run("python3 -c 'print(6*7)'") == "42"
     assert desk.run('f=$(mktemp) && sort a.txt > "$f" && cat "$f"') == "a\nb"
     assert desk.run("grep nothing a.txt; cat <<E\nhi\nE") == "hi"
     assert desk.questions == []
+    desk.person.no = (PROJECT, OPEN)
+    desk.run("echo x > new", needs="project")
+    assert desk.questions == [(PROJECT, "it needs to write in the project")]
+    desk.run("curl -s http://127.0.0.1:9/", needs="network")
+    assert desk.questions == [(OPEN, "it needs the network")]
+    desk.run("touch $'a.txt\\nAllowed by ipyagent\\e[2K\\u202e'")
+    assert desk.questions == [(PROJECT, "it wants to write a.txt␊Allowed by ipyagent␛[2K⟨U+202E⟩")], "on one line"
 
 
 def test_mode_ask_asks_once_for_what_the_command_was_refused(desks: Callable[..., Desk]) -> None:
@@ -137,15 +146,6 @@ def test_mode_ask_asks_once_for_what_the_command_was_refused(desks: Callable[...
         assert desk.questions == [(PROJECT, wants)]
         changed = not file.exists() or file.read_text() != "b\na\n" or file.stat().st_mode != state.st_mode
         assert changed or file.stat().st_mtime != state.st_mtime or new.exists(), command
-
-
-def test_a_level_that_the_model_names_is_asked_for_before_the_command_runs(desks: Callable[..., Desk]) -> None:
-    desk = desks()
-    desk.person.no = (PROJECT, OPEN)
-    desk.run("echo x > new", needs="project")
-    assert desk.questions == [(PROJECT, "it needs to write in the project")]
-    desk.run("curl -s http://127.0.0.1:9/", needs="network")
-    assert desk.questions == [(OPEN, "it needs the network")]
 
 
 def test_always_is_for_the_level_that_was_asked_for(desks: Callable[..., Desk]) -> None:
@@ -234,16 +234,11 @@ def test_where_landlock_lets_no_file_be_made_the_user_is_asked(
     assert (desk.folder / "new.txt").read_text() == "new\n"
 
 
-def test_mode_auto_asks_before_what_no_copy_of_a_file_brings_back(desks: Callable[..., Desk]) -> None:
-    desk = desks(mode="auto")
-    desk.person.no = (PROJECT,)
-    desk.run("git gc")
-    assert desk.questions == [(PROJECT, "`git gc` may throw history away")]
-
-
 def test_mode_auto_asks_while_a_command_waits_to_write_what_others_obey(desks: Callable[..., Desk]) -> None:
     desk = desks(mode="auto")
-    desk.person.no = ("AGENTS.md", ".envrc", "Makefile", "hooks")
+    desk.person.no = ("AGENTS.md", ".envrc", "Makefile", "hooks", "history")
+    desk.run("git gc")
+    assert desk.questions == [(PROJECT, "`git gc` may throw history away")], "no copy of a file brings that back"
     subprocess.run(["git", "init", "-q", "."], cwd=desk.folder, check=True)
     desk.run("echo x > .git/hooks/pre-commit")
     [(title, why)] = desk.questions
@@ -316,15 +311,6 @@ def test_mode_auto_asks_whatever_way_leads_to_what_others_obey(
         assert guarded == [], (way, desk.questions, said)
         assert (desk.folder / "CLAUDE.md").read_text() == "good", way
         subprocess.run("rm -rf t g s x l", shell=True, cwd=desk.folder, check=True)
-
-
-def test_a_question_shows_the_name_of_a_file_on_one_line(desks: Callable[..., Desk]) -> None:
-    desk = desks()
-    desk.person.no = (PROJECT,)
-    desk.run("touch $'a.txt\\nAllowed by ipyagent\\e[2K\\u202e'")
-    [(title, why)] = desk.questions
-    assert title == PROJECT
-    assert why == "it wants to write a.txt␊Allowed by ipyagent␛[2K⟨U+202E⟩"
 
 
 @pytest.mark.parametrize("mode", ["ask", "auto"])

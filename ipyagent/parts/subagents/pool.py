@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Awaitable
 from contextlib import suppress
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -117,6 +116,7 @@ def _calls(child: Subagent) -> str:
     return f"{child.requests} model call{'' if child.requests == 1 else 's'}"
 
 
+WHY = "cut off: the kernel stopped"
 PATIENCE = 1.5
 """Seconds that a stopped call waits for its sub-agent to close; the main thread gives a stopped turn two."""
 TICK = 0.5
@@ -159,8 +159,25 @@ class SubagentPool:
             await asyncio.wait(works, timeout=PATIENCE)
 
     def close_lost(self) -> None:
-        """Those that a killed kernel cut off get their end; the model is told of them. Raises JournalError."""
-        close_lost(self.session, set(self._running))
+        """Those that a killed kernel left without an end get one, from what stands in their transcripts; the model is
+        told of them. A session that was copied from another has none of that one's. Raises JournalError."""
+        for started in tuple(self.session.history.at_work.values()):
+            folder = folder_of(self.session) / started.child
+            if started.child in self._running or not folder.is_dir():
+                continue
+            kind = SubagentType(name=started.kind, about="")
+            child = Subagent(started.child, started.name, kind, started.task, background=started.background)
+            own: list[Event] = []  # a fork's transcript begins with its parent's, a resumed one's with earlier runs
+            with suppress(OSError, JournalError):
+                events = list(read_events(folder / TRANSCRIPT))
+                own = [event for event in events if event.at >= started.at and not isinstance(event, SessionStarted)]
+            for event in own:
+                child.saw(event)
+                if isinstance(event, AssistantMessage):
+                    child.answer = " ".join(str(block["text"]) for block in event.blocks if block["type"] == "text")
+            child.status, child.message = "stopped", WHY
+            child.began = time.monotonic() - (max(0.0, own[-1].at - started.at) if own else 0.0)
+            self.session.record(_ended(child))
 
     async def before_request(self) -> None:
         """Tell the model of those that ended in the background."""
@@ -334,19 +351,7 @@ class SubagentPool:
                 await asyncio.to_thread(_farewell, child, self.session)
         finally:
             self._running.pop(child.id, None)
-            self._record(
-                ChildEnded(
-                    child=child.id,
-                    status=status,
-                    message=message,
-                    usage=child.usage,
-                    cost=child.cost,
-                    requests=child.requests,
-                    seconds=child.seconds,
-                    handed=child.handed,
-                    text=background_words(child) if child.background else "",
-                )
-            )
+            self._record(_ended(child))
 
     # ------------------------------------------------------------------ minding
 
@@ -394,6 +399,15 @@ class NoChildren:
         """Refused, before anything is sent."""
         refuse_forks(self._session)
         raise ToolFailure("a sub-agent cannot start sub-agents: do the work yourself")
+
+
+def _ended(child: Subagent) -> ChildEnded:
+    """Its end, as it is journalled."""
+    return ChildEnded(
+        child=child.id, status=child.status or "failed", message=child.message, usage=child.usage, cost=child.cost,
+        requests=child.requests, seconds=child.seconds, handed=child.handed,
+        text=background_words(child) if child.background else "",
+    )  # fmt: skip
 
 
 def _farewell(child: Subagent, parent: Session) -> None:
@@ -448,45 +462,3 @@ class SubagentFactory(Protocol):
 
     def paid(self, parent: Session, cost: float | None, most: float) -> None:
         """Count dollars (None: no price known; `most` for limits) into the parent's turn, or the day."""
-
-
-# ------------------------------------------------------------------ lost
-# Sub-agents that a killed kernel left without an end: they get one, from what stands in their transcripts.
-
-
-WHY = "cut off: the kernel stopped"
-
-
-def close_lost(session: Session, running: set[str]) -> None:
-    """Journal the end of each sub-agent of this session that has none and does not run. A session that was copied
-    from another has none of that one's. Raises JournalError."""
-    for started in tuple(session.history.at_work.values()):
-        folder = folder_of(session) / started.child
-        if started.child not in running and folder.is_dir():
-            session.record(_end(started, folder))
-
-
-def _end(started: ChildStarted, folder: Path) -> ChildEnded:
-    kind = SubagentType(name=started.kind, about="")
-    child = Subagent(started.child, started.name, kind, started.task, background=started.background)
-    own: list[Event] = []  # a fork's transcript begins with its parent's, a resumed one's with earlier runs
-    with suppress(OSError, JournalError):
-        events = list(read_events(folder / TRANSCRIPT))
-        own = [event for event in events if event.at >= started.at and not isinstance(event, SessionStarted)]
-    for event in own:
-        child.saw(event)
-        if isinstance(event, AssistantMessage):
-            child.answer = " ".join(str(block["text"]) for block in event.blocks if block["type"] == "text")
-    child.status, child.message = "stopped", WHY
-    seconds = round(max(0.0, own[-1].at - started.at), 3) if own else 0.0
-    child.began = time.monotonic() - seconds
-    return ChildEnded(
-        child=child.id,
-        status="stopped",
-        message=WHY,
-        usage=child.usage,
-        cost=child.cost,
-        requests=child.requests,
-        seconds=seconds,
-        text=background_words(child) if started.background else "",
-    )

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from ipyagent.assembly.requests import NullSurface
 from ipyagent.errors import ModelError, NoSuchPath, ToolFailure, UnknownModel
 from ipyagent.journal.blocks import text_block
 from ipyagent.journal.events import (
@@ -368,7 +369,7 @@ class SubagentMainThread(MainThreadProxy):
 NOBODY = "the turn is over and nobody can be asked; do without it, or say so in your answer"
 
 
-class SubagentSurface:
+class SubagentSurface(NullSurface):
     """`asking` lets one question of all sub-agents stand at a time; `paid` is told of every cost."""
 
     def __init__(
@@ -380,15 +381,9 @@ class SubagentSurface:
         return f"<SubagentSurface of {self._child.name}>"
 
     @property
-    def can_ask(self) -> bool:
+    def can_ask(self) -> bool:  # type: ignore[override] # of the parent's, as it is now
         surface = self._parent.surface
         return surface is not None and surface.can_ask
-
-    def open(self) -> None:
-        """Nothing appears."""
-
-    def close(self) -> None:
-        """Nothing stays."""
 
     def show(self, event: Event) -> None:
         self._child.saw(event)

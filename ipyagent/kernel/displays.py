@@ -220,30 +220,20 @@ class Displays:
         return self._told + len(self._blank)
 
     def add(
-        self, data: Mapping[str, Any], metadata: Any, more: dict[str, Any], value: Any, told: Mapping[str, Any]
-    ) -> None:
+        self, data: Mapping[str, Any], metadata: Any, more: dict[str, Any], value: Any, told: Mapping[str, Any],
+        *, result: bool = False,
+    ) -> None:  # fmt: skip
         """Something was displayed, with the publisher's other arguments in `more`; `value` where it is known, `told`
-        its form for the model."""
+        its form for the model. `result`: it is the value of the last expression, or of one before it."""
         with self._lock:
-            named = str((more.get("transient") or {}).get("display_id") or "")
-            said = self._record(told, named, value)
-            if self._pass_on(self._readable(data, said), metadata, more, named):
-                self._count(told, said)
-
-    def add_result(self, data: Mapping[str, Any], metadata: Any, value: Any, told: Mapping[str, Any]) -> None:
-        """The value of the last expression, or one before it; `told` is its form for the model."""
-        with self._lock:
-            if self.result is not None:
+            if result and self.result is not None:
                 self._keep("", self.result, None)
-            self.result = None
-            said = self._record(told, "", value, as_result=True)
-            if self._pass_on(self._readable(data, said), metadata, {}, ""):
-                self._count(told, said)
-
-    def _count(self, told: Mapping[str, Any], said: str | None) -> None:
-        """A chart's line says that it is shown; one that comes as a picture too is counted with the pictures."""
-        if says_shown(said) and not told.keys() & set(_PICTURES):
-            self._told += 1
+                self.result = None
+            named = str((more.get("transient") or {}).get("display_id") or "")
+            said = self._record(told, named, value, as_result=result)
+            # a chart's line says that it is shown; one that comes as a picture too is counted with the pictures
+            if self._pass_on(self._readable(data, said), metadata, more, named):
+                self._told += says_shown(said) and not told.keys() & set(_PICTURES)
 
     def add_figure(self, text: str, picture: Image | None) -> None:
         """A figure that the code left open."""

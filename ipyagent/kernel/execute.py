@@ -298,7 +298,7 @@ class Capture:
             return  # the figure is shown
         self._wipe(follows=True)
         formatted, _, told = self._formatted
-        self.displays.add_result(data, metadata, value, told if formatted is data else data)
+        self.displays.add(data, metadata, {}, value, told if formatted is data else data, result=True)
 
     def _silent(self) -> bool:
         ends = getattr(self._shell.displayhook, "semicolon_at_end_of_expression", None)

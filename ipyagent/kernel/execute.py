@@ -15,13 +15,14 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from ipyagent.escape import cut
 from ipyagent.journal.protocols import CellOutput, Execution, ObjectRef
 from ipyagent.kernel.displays import Displays, is_artist, open_figures, take_figures, watch_figures
+from ipyagent.kernel.interrupts import Guard
 from ipyagent.kernel.output import OutputLog, Tapped, drain
 from ipyagent.kernel.rendering import TEXTUAL, has_display_options, is_bare, own_display_options, render_failure
 from ipyagent.kernel.scope import working_folder
@@ -52,7 +53,7 @@ class Capture:
         self._leave = contextlib.ExitStack()
         self._shown: list[BaseException] = []
         self._pid = os.getpid()
-        self._guard = guard or PlainGuard()
+        self._guard = guard or Guard()
         self._before: frozenset[threading.Thread] = frozenset()
         self._clearing = False
         self._options = contextlib.ExitStack()
@@ -373,46 +374,11 @@ def _unwind(trap: Any, level: int) -> None:
         trap.__exit__(None, None, None)
 
 
-T = TypeVar("T")
-
 INTERRUPTED = 200_000
 """Characters kept of the output of a run that was interrupted, mostly of an endless loop: each is read several times
 before the turn has ended."""
 _LAST = ("_", "__", "___")
 """The user's last results."""
-
-
-class Guard(Protocol):
-    """Calls user code so that it can be interrupted, and knows whether it was."""
-
-    interrupted: bool
-
-    def run(self, function: Callable[[], T]) -> T | None:
-        """The function's value; None when it was interrupted."""
-
-    async def run_async(self, make: Callable[[], Awaitable[T]]) -> T | None:
-        """The coroutine's value; None when it was interrupted."""
-
-
-class PlainGuard:
-    """Python's own rules: KeyboardInterrupt comes from whatever SIGINT handler there is."""
-
-    def __init__(self) -> None:
-        self.interrupted = False
-
-    def run(self, function: Callable[[], T]) -> T | None:
-        try:
-            return function()
-        except KeyboardInterrupt:
-            self.interrupted = True
-            return None
-
-    async def run_async(self, make: Callable[[], Awaitable[T]]) -> T | None:
-        try:
-            return await make()
-        except KeyboardInterrupt:
-            self.interrupted = True
-            return None
 
 
 def run_sync(

@@ -356,17 +356,39 @@ class Interrupts:
             _thread.interrupt_main()
 
 
-class JobGuard:
-    """Calls one job's user code: armed while it runs, and only then (an `execute.Guard`).
+class Guard:
+    """Calls user code and knows whether it was `interrupted`: by Python's own rules, KeyboardInterrupt comes from
+    whatever SIGINT handler there is. The value is None where it was."""
+
+    def __init__(self) -> None:
+        self.interrupted = False
+
+    def run(self, function: Callable[[], T]) -> T | None:
+        try:
+            return function()
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return None
+
+    async def run_async(self, make: Callable[[], Awaitable[T]]) -> T | None:
+        try:
+            return await make()
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return None
+
+
+class JobGuard(Guard):
+    """Calls one job's user code: armed while it runs, and only then.
 
     `on_cancel` is called when the task that awaits the job is cancelled by someone else.
     """
 
     def __init__(self, interrupts: Interrupts, job: QueuedJob[Any], on_cancel: Callable[[], None]) -> None:
+        super().__init__()
         self._interrupts = interrupts
         self._job = job
         self._on_cancel = on_cancel
-        self.interrupted = False
 
     def run(self, function: Callable[[], T]) -> T | None:
         interrupts, job = self._interrupts, self._job

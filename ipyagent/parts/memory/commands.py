@@ -82,10 +82,7 @@ def dream_now(
 
 def _undone(agent: RunningAgent, store: MemoryStore) -> str:
     if (waiting := waiting_in(store)) is not None:
-        try:
-            DreamWorkspace.of(store, waiting).drop()
-        except UsageError:  # its copy is gone: only the note was left
-            DreamWorkspace(store, waiting.copy, {}).drop()
+        DreamWorkspace(store, waiting.copy, waiting.base).drop()  # the note too, where the copy is gone
         return "discarded the dream that was waiting for approval; no memory was changed"
     record, since = undo_last(store)
     redo = f"{command(store.scope)} --undo once more reverses this"

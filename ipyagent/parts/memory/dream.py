@@ -376,7 +376,13 @@ class Dream(NullSurface):
                     ended = await run_turn(session, said, workspace, spent_before=before)
                     status = ended.status
         finally:
-            self._pay(session, status, time.monotonic() - began)
+            totals, seconds = session.history.totals, round(time.monotonic() - began, 3)
+            self._paid(
+                ForkEnded(
+                    purpose=PURPOSE, status=status, usage=totals.usage, cost=totals.cost, seconds=seconds,
+                    requests=totals.requests, model=session.info.model,
+                )
+            )  # fmt: skip
         match ended.status:
             case "finished":
                 return True
@@ -389,21 +395,6 @@ class Dream(NullSurface):
             case _:
                 self._say(status="failed", message=ended.message or ended.status)
         return False
-
-    def _pay(self, session: Session, status: str, seconds: float) -> None:
-        """Tell what the dream took, for the session behind whose turn it ran."""
-        all_of_it = session.history.totals
-        self._paid(
-            ForkEnded(
-                purpose="dream",
-                status=status,
-                usage=all_of_it.usage,
-                cost=all_of_it.cost,
-                seconds=round(seconds, 3),
-                requests=all_of_it.requests,
-                model=session.info.model,
-            )
-        )
 
     async def _connect(
         self, session: Session, model: AnthropicModel, tools: dict[str, Tool], name: str

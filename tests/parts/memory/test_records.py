@@ -76,7 +76,7 @@ def test_what_was_recorded_stays_the_users_word_wherever_the_project_is_moved(pl
     assert not (tmp_path / "other").exists(), "looking writes nothing"
 
 
-def test_a_change_from_outside_ends_the_record(place: Place) -> None:
+def test_a_change_from_outside_ends_the_record_also_far_down_in_a_long_memory(place: Place) -> None:
     place.add("bars.md", "---\nname: bars\ndescription: Bars, no pies\ntype: feedback\n---\nBars, no pies.\n")
     file = place.folder / "bars.md"
     recorded = file.read_text()
@@ -90,9 +90,7 @@ def test_a_change_from_outside_ends_the_record(place: Place) -> None:
         assert old in recorded
         file.write_text(recorded.replace(old, new))
         assert place.one().source == "claimed", new
-
-
-def test_a_long_memory_is_recorded_whole(place: Place) -> None:
+    file.unlink()
     body = "Bars, no pies.\n" * 2_000
     place.add("bars.md", f"---\nname: bars\ndescription: Bars\ntype: feedback\n---\n{body}")
     assert place.one().is_own_word

@@ -14,7 +14,7 @@ from agent_room import AgentRoom, named, order_among
 from ipyagent import Agent
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.parts.memory import MemoryPart
-from ipyagent.parts.memory.metadata_index import Records
+from ipyagent.parts.memory.metadata_index import sealed
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.transaction import NAME
 from ipyagent.practice.model import answer as practice
@@ -58,7 +58,7 @@ class DreamRoom(AgentRoom):
     def save(self, name: str, words: str, kind: str = "project", *, day: str = "2026-11-20", **more: str) -> None:
         """A memory of that day; `more` are further fields of its header."""
         head = {"name": name, "description": words.splitlines()[0][:100], "type": kind, **more}
-        text = Records(self.project.user).sealed(head, f"{words}\n")  # with the record of what the user said here
+        text = sealed(self.project.user, head, f"{words}\n")  # with the record of what the user said here
         self.store.write(f"{name}.md", text, expected=None, by="user")
         when = time.mktime(time.strptime(day, "%Y-%m-%d")) + 40_000
         os.utime(self.store.folder / f"{name}.md", (when, when))

@@ -26,10 +26,10 @@ from ipyagent.parts.memory.metadata_index import (
     CLAIMED,
     KEPT,
     Memory,
-    Records,
     described,
     renamed_header,
     said_words,
+    sealed,
     word_of,
 )
 from ipyagent.parts.memory.provenance import (
@@ -371,7 +371,7 @@ class MemoryAccess:
         named = {} if source == CLAIMED else renamed_header(headed, place.name, to.name)
         if named or source in ("said", CLAIMED):
             fields = {**headed.fields, **named, **({"source": source} if source else {})}
-            text = Records(self.memories.project.user).sealed(fields, headed.body)
+            text = sealed(self.memories.project.user, fields, headed.body)
         made = self.store(to.scope).write(new, text, expected=None, by=self.by)
         try:
             gone = store.delete(old, by=self.by, expected=digest, moved_to=to.path)
@@ -388,7 +388,7 @@ class MemoryAccess:
             name = renamed_header(headed, place.name, to.name)
             if not name or self._source(to.scope, text) == CLAIMED:
                 return text
-            return Records(self.memories.project.user).sealed({**headed.fields, **name}, headed.body)
+            return sealed(self.memories.project.user, {**headed.fields, **name}, headed.body)
 
         with suppress(MemoryRefused):
             self.store(to.scope).change(to.name, named, by=self.by)
@@ -566,7 +566,7 @@ class MemoryAccess:
         body = head.body.replace(OLD_LABEL, "").rstrip() + "\n" if OLD_LABEL in head.body else head.body
         if source == "said":  # a name that %memory doctor would give it later is part of the record
             kept = {**kept, "name": described(place.name, kept, body)["name"]}
-        return Records(self.memories.project.user).sealed({**kept, **marks}, body)
+        return sealed(self.memories.project.user, {**kept, **marks}, body)
 
     def _journal(self, written: WriteResult, *, old: str = "", remark: str = "") -> SavedMemory:
         change = "changed" if written.change == "merged" else written.change

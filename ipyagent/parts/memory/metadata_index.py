@@ -465,34 +465,32 @@ RECORDED = "recorded"
 """The header's key for the record that a memory is the user's word."""
 
 
-class Records:
-    """What this user's own folder says of memories: which are the user's word. What a file in a project says of itself
-    is a claim; the record is a signature of what it says (type, name, description, the user's words, body), so that
-    a memory keeps it wherever the project is moved to, and loses it with any change from outside."""
+# What this user's own folder says of memories: which are the user's word. What a file in a project says of itself is a
+# claim; the record is a signature of what it says (type, name, description, the user's words, body), so that a memory
+# keeps it wherever the project is moved to, and loses it with any change from outside.
 
-    def __init__(self, user: Path) -> None:
-        self._user = user
 
-    def sealed(self, fields: Mapping[str, Any], body: str) -> str:
-        """The text, with a record in its header that it is the user's word if it is. Raises MemoryRefused ("disk") when
-        there is no place for a key."""
-        kept = {key: value for key, value in fields.items() if key != RECORDED}
-        if kept.get("source") == "said":
-            try:
-                kept[RECORDED] = signature(self._user, "memory", _signed(kept, body))
-            except OSError as problem:
-                told = (
-                    f"the source of a memory cannot be recorded in {self._user} ({problem.strerror or problem}; "
-                    f"{home_variable()}): free some space there, or set IPYAGENT_HOME to a folder that you own"
-                )
-                raise MemoryRefused(told, reason="disk") from None
-        return write_headed(kept, body)
+def sealed(user: Path, fields: Mapping[str, Any], body: str) -> str:
+    """A memory's text, with a record in its header that it is the user's word if it is. Raises MemoryRefused ("disk")
+    when there is no place for a key in the `user`'s folder."""
+    kept = {key: value for key, value in fields.items() if key != RECORDED}
+    if kept.get("source") == "said":
+        try:
+            kept[RECORDED] = signature(user, "memory", _signed(kept, body))
+        except OSError as problem:
+            told = (
+                f"the source of a memory cannot be recorded in {user} ({problem.strerror or problem}; "
+                f"{home_variable()}): free some space there, or set IPYAGENT_HOME to a folder that you own"
+            )
+            raise MemoryRefused(told, reason="disk") from None
+    return write_headed(kept, body)
 
-    def holds(self, content: bytes) -> bool:
-        """Whether a memory, its whole content, was recorded as the user's word."""
-        headed = read_headed(content)
-        given = headed.fields.get(RECORDED)
-        return isinstance(given, str) and is_signed(self._user, "memory", _signed(headed.fields, headed.body), given)
+
+def is_recorded(user: Path, content: bytes) -> bool:
+    """Whether a memory, its whole content, was recorded as the user's word."""
+    headed = read_headed(content)
+    given = headed.fields.get(RECORDED)
+    return isinstance(given, str) and is_signed(user, "memory", _signed(headed.fields, headed.body), given)
 
 
 def _signed(fields: Mapping[str, Any], body: str) -> bytes:

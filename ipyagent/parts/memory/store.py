@@ -91,7 +91,7 @@ class MemoryStore:
         wrote: Callable[[Path], object] | None = None,
     ) -> None:
         """`prepare` is called before the first write of a folder that is not there yet (`project.make`); `vouch` tells
-        whether a memory that claims to be the user's word was recorded as that (`metadata_index.Records.holds`; None:
+        whether a memory that claims to be the user's word was recorded as that (`metadata_index.is_recorded`; None:
         the folder is the user's own); `wrote` is called with each file that was written (`project.knows`)."""
         self.folder = folder
         self.scope = scope

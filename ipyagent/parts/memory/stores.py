@@ -7,13 +7,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, MemoryRefused
 from ipyagent.nofollow import LINK, status
-from ipyagent.parts.memory.metadata_index import Records
+from ipyagent.parts.memory.metadata_index import is_recorded
 from ipyagent.parts.memory.safe_paths import SCOPES
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.project import Project, is_shared
@@ -71,14 +72,14 @@ def store_of_type(project: Project, name: str, where: str) -> MemoryStore:
     if where == "user":
         return MemoryStore(folder, TYPES_SCOPE)
     wrote = None if project.elsewhere else project.knows
-    return MemoryStore(folder, TYPES_SCOPE, prepare=project.make, vouch=Records(project.user).holds, wrote=wrote)
+    return MemoryStore(folder, TYPES_SCOPE, prepare=project.make, vouch=partial(is_recorded, project.user), wrote=wrote)
 
 
 def store_in(folder: Path, scope: str, project: Project) -> MemoryStore:
     """The store in a scope's folder; the project's `.ipyagent/` is made with the first write."""
     places = (project.root.resolve(), project.state.resolve())
     inside = scope == "project" and any(folder.is_relative_to(place) for place in places)
-    vouch = None if scope == "user" else Records(project.user).holds
+    vouch = None if scope == "user" else partial(is_recorded, project.user)
     wrote = project.knows if inside and not project.elsewhere else None
     return MemoryStore(folder, scope, prepare=project.make if inside else None, vouch=vouch, wrote=wrote)
 

@@ -113,8 +113,19 @@ def test_behind_a_turn_when_every_gate_is_open(room: DreamRoom) -> None:
     assert spent.requests >= 2
     assert spent.cost is not None
     assert spent.cost > 0, "the session behind whose turn it ran tells what it took"
+    assert [folder.name for folder in agent.sessions.stored()] == [agent.session.journal.session], "its own in no list"
+    cost = sum(event.cost for event in room.events(UsageReported))
+    own = sum(event.cost or 0 for event in agent.session.journal.read() if isinstance(event, UsageReported))
+    assert cost > 0
+    assert agent.setup.spending.written(5)
+    assert spent_today(agent.project.spend) == pytest.approx(cost + own, rel=1e-3)
     room.turn(agent)
     assert len(room.events(TurnEnded)) == 1, "a second one is not due"
+    talk = agent.session.journal.session
+    agent.new()
+    with pytest.raises(UsageError):
+        agent.resume(room.events(SessionStarted)[0].session)
+    assert agent.resume().journal.session == talk
 
 
 def test_with_one_gate_closed_nothing_is_asked(room: DreamRoom) -> None:
@@ -196,25 +207,6 @@ def test_the_user_s_own_memories_have_dreams_of_their_own(room: DreamRoom) -> No
 
 
 # ---------------------------------------------------------------------- its own session
-
-
-def test_its_session_is_in_no_list_and_its_cost_is_in_today_s(room: DreamRoom) -> None:
-    untidy(room)
-    agent = room.agent()
-    room.turn(agent)
-    names = [folder.name for folder in agent.sessions.stored()]
-    assert len(names) == 1
-    assert agent.session is not None
-    assert names == [agent.session.journal.session]
-    cost = sum(event.cost for event in room.events(UsageReported))
-    assert cost > 0
-    own = sum(event.cost or 0 for event in agent.session.journal.read() if isinstance(event, UsageReported))
-    assert agent.setup.spending.written(5)
-    assert spent_today(agent.project.spend) == pytest.approx(cost + own, rel=1e-3)
-    agent.new()
-    with pytest.raises(UsageError):
-        agent.resume(room.events(SessionStarted)[0].session)
-    assert agent.resume().journal.session == names[0]
 
 
 def test_it_has_readers_and_the_memory_tool_and_may_write_only_in_the_copy(room: DreamRoom) -> None:

@@ -27,19 +27,14 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path / "memory")
 
 
-@pytest.fixture
-def mixed(folder: Folder) -> Folder:
-    """300 memories in three languages; those of a theme differ in a number."""
+def test_each_language_finds_its_memory_among_300_mixed_ones(folder: Folder) -> None:
+    """Those of a theme differ in a number."""
     for number in range(20):
         for topic, english, chinese, japanese in TOPICS:
             folder.add(f"{topic}_en_{number}.md", f"{english}, rule {number + 100}")
             folder.add(f"{topic}_zh_{number}.md", f"{chinese}，规则{number + 100}")
             folder.add(f"{topic}_ja_{number}.md", f"{japanese}、規則{number + 100}")
-    return folder
-
-
-def test_each_language_finds_its_memory_among_300_mixed_ones(mixed: Folder) -> None:
-    assert len(mixed.refresh()) == 300
+    assert len(folder.refresh()) == 300
     for query, right in (
         ("发票什么时候寄出？规则107", "invoice_zh_7.md"),
         ("備份服务器 规则113 夜间停机吗", "backup_zh_13.md"),
@@ -47,7 +42,7 @@ def test_each_language_finds_its_memory_among_300_mixed_ones(mixed: Folder) -> N
         ("グラフの配色の規則118は何ですか", "plots_ja_18.md"),
         ("which palette do charts use by rule 111", "plots_en_11.md"),
     ):
-        assert right in mixed.names(query)[:3], query
+        assert right in folder.names(query)[:3], query
 
 
 def test_width_case_and_accents_do_not_matter(folder: Folder) -> None:

@@ -244,16 +244,15 @@ def test_lines_of_people_stay(store: MemoryStore) -> None:
     assert "- [memory](a.md) — news\n" in store.index.text()
 
 
-def test_index_lines_are_short_and_name_any_file(store: MemoryStore) -> None:
+def test_index_lines_are_short_name_any_file_and_stay_true_when_the_index_is_edited(store: MemoryStore) -> None:
     names = ["a (1).md", "100%.md", "日本語/メモ.md", "x" * 90 + ".md"]
     for name in names:
         store.write(name, fact('"[T] ' + "long title " * 12 + '"', "word " * 60), expected=None, by="agent")
     assert index_names(store) == names
     assert all(len(line) <= 200 for line in store.index.text().splitlines())
     assert store.index.doctor() == [] or {each.kind for each in store.index.doctor()} == {"duplicate"}
-
-
-def test_the_index_can_be_edited_and_stays_true(store: MemoryStore) -> None:
+    for name in names:
+        store.delete(name, by="agent")
     for name in ("a.md", "b.md"):
         store.write(name, fact(name[0], "d"), expected=None, by="agent")
     store.change("MEMORY.md", lambda text: "# Heading\n- [gone](gone.md)\n- [A!](a.md) — mine\n", by="agent")

@@ -133,6 +133,8 @@ class Walk:
                 yield "ended", second
             elif isinstance(second, ast.Constant) and second.value in LEVELS and _wordy(first):
                 yield "notice", first
+        elif isinstance(node, ast.Tuple) and len(node.elts) == 3 and getattr(node.elts[1], "id", "") in self.classes:
+            yield ast.unparse(node.elts[1]), node.elts[2]  # a row of a table: when, which error, what it says
 
     def texts(self, module: Module, holder: tuple[ast.AST, ...], node: ast.expr, depth: int) -> list[str]:
         """What the expression can be, holes where it is not known."""

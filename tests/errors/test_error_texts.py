@@ -71,7 +71,7 @@ NOTHING_TO_DO = {
     "a part of a line that goes on with what may be saved instead": ("not changed: ",),
     "says what a right one is": ("{…} names a folder; a memory is a file in", "{…} is not an http or https address",
         "executor is one of concurrent.futures"),
-    "the second hole is what to do": ("no other session{…} here; {…}",),
+    "the last hole is what to do": ("no other session{…} here; {…}", "cannot write {…} ({…}): {…}"),
 }  # fmt: skip
 """Beginnings of texts that name nothing to do, by the reason why."""
 

@@ -47,7 +47,7 @@ def test_without_a_conversation_there_is_nothing_to_step(place: CompactRoom) -> 
         place.agent().compact("--step")
 
 
-def test_a_look_leaves_no_trace(place: CompactRoom) -> None:
+def test_steps_go_from_the_cheapest_layer_to_the_dearest_and_back_to_the_bytes_before(place: CompactRoom) -> None:
     agent = printed(place)
     events, files, requests = len(place.events(agent)), folder_files(place, agent), len(place.bodies)
     said = agent.compact("--step --dry-run")
@@ -55,13 +55,11 @@ def test_a_look_leaves_no_trace(place: CompactRoom) -> None:
         "Next: clearing old tool results (no model call): 4 old tool results are replaced by a line each"
     )
     assert "nothing was done" in said
-    assert (len(place.events(agent)), len(place.bodies)) == (events, requests)
+    assert (len(place.events(agent)), len(place.bodies)) == (events, requests), "a look leaves no trace"
     assert folder_files(place, agent) == files
-
-
-def test_steps_go_from_the_cheapest_layer_to_the_dearest_one_at_a_time(place: CompactRoom) -> None:
-    agent = printed(place)
+    stood = [wire(place, agent)]
     said = agent.compact("--step")
+    stood.append(wire(place, agent))
     (cleared,) = place.of(agent, ResultsCleared)
     assert len(cleared.calls) == 4
     assert cleared.asked
@@ -70,24 +68,15 @@ def test_steps_go_from_the_cheapest_layer_to_the_dearest_one_at_a_time(place: Co
     assert "next: a summary by the model (one model call)" in said
     assert "the session's notes (switched off (IPyAgent.layer_notes))" in said
     said = agent.compact("--step")
+    stood.append(wire(place, agent))
     assert said.startswith("Done: a summary by the model (one model call)")
     assert len(place.calls) == 1
     assert len(place.of(agent, ResultsCleared)) == len(place.of(agent, Compacted)) == 1
     said = agent.compact("--step")
     assert "no layer has anything left to do" in said
     assert len(place.calls) == 1
+    assert stood[0] != stood[1] != stood[2] == wire(place, agent)
     place.replays(agent)
-    place.turn(agent, "go on", text("ok"))
-    place.nothing_refused()
-
-
-def test_every_step_can_be_taken_back_to_the_bytes_before_it(place: CompactRoom) -> None:
-    agent = printed(place)
-    stood = [wire(place, agent)]
-    for _ in range(2):
-        agent.compact("--step")
-        stood.append(wire(place, agent))
-    assert stood[0] != stood[1] != stood[2]
     for before in (stood[1], stood[0]):
         assert "undone" in agent.compact("--undo")
         assert wire(place, agent) == before

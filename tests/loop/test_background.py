@@ -229,7 +229,7 @@ def test_a_turns_stop_leaves_it_alone(room: NotesRoom) -> None:
 
 
 @pytest.mark.paced
-def test_new_ends_it_at_once_and_leaves_the_notes_as_they_were(room: NotesRoom) -> None:
+def test_new_ends_it_at_once_and_leaves_the_notes_as_they_were_and_closing_ends_it_too(room: NotesRoom) -> None:
     agent = room.agent()
     room.update = slow("never", 100.0)
     room.turn(agent, words(1, 1_800), settle=False)
@@ -244,11 +244,6 @@ def test_new_ends_it_at_once_and_leaves_the_notes_as_they_were(room: NotesRoom) 
     assert [event.status for event in ended] == ["stopped"]
     room.update = noting((STATE, "fresh"))
     assert room.turn(agent, "hello", text("hi")).text == "hi"
-
-
-@pytest.mark.paced
-def test_closing_the_agent_ends_it(room: NotesRoom) -> None:
-    agent = room.agent()
     room.update = slow("never", 100.0)
     room.turn(agent, words(1, 1_800), settle=False)
     assert until(lambda: room.server.open_streams == 1)

@@ -204,10 +204,18 @@ def asking(make_rig: Callable[..., Rig], **settings: Any) -> Rig:
     return make_rig(mode="ask", **settings)
 
 
-def test_allowed_once_it_runs_once(make_rig: Callable[..., Rig]) -> None:
+def test_allowed_once_it_runs_once_and_the_question_is_on_the_disk_before_it_is_asked(
+    make_rig: Callable[..., Rig],
+) -> None:
     rig = asking(make_rig)
+
+    def look(asked: PermissionAsked) -> PermissionAnswer:
+        assert rig.events()[-1] == asked
+        assert rig.of(ToolCalled) == []
+        return PermissionAnswer("once")
+
     rig.server.script(tool("python", {"code": "n = 1"}), tool("python", {"code": "n = 2"}), text("ok"))
-    person = Person(PermissionAnswer("once"), PermissionAnswer("deny", reason="one is enough"))
+    person = Person(look, PermissionAnswer("deny", reason="one is enough"))
     assert rig.fault_turn(person=person).status == "finished"
     assert rig.agent.shell.user_ns["n"] == 1
     assert [asked.text for asked in person.asked] == ["n = 1", "n = 2"]
@@ -245,35 +253,27 @@ def test_always_that_cannot_be_stored_is_allowed_once_and_says_why(make_rig: Cal
     assert "directory" in told
 
 
-def test_always_for_what_changed_meanwhile_stores_no_rule(make_rig: Callable[..., Rig]) -> None:
+def test_an_approval_is_void_when_the_file_changed_since_and_always_stores_no_rule(
+    make_rig: Callable[..., Rig],
+) -> None:
     rig = asking(make_rig)
-    (rig.agent.project.root / "a.py").write_text("one\n")
+    target = rig.agent.project.root / "a.py"
+    target.write_text("one\ntwo\n")
 
     def change(asked: PermissionAsked) -> PermissionAnswer:
-        (rig.agent.project.root / "a.py").write_text("two\n")
+        assert "-one" in asked.text
+        target.write_text("zero\none\ntwo\n")
         return PermissionAnswer("always")
 
     rig.server.script(
         tool("read_file", {"path": "a.py"}), tool("edit_file", {"path": "a.py", "old": "one", "new": "1"}), text("ok")
     )
     assert rig.fault_turn(person=Person(change)).status == "finished"
+    assert target.read_text() == "zero\none\ntwo\n"
+    assert rig.results()[-1]["is_error"]
     assert "changed since" in result_text(rig.results()[-1])
     assert [event.answer for event in rig.of(PermissionAnswered)] == ["once"]
     assert rig.agent.permissions.rules == ()
-
-
-def test_a_question_is_on_the_disk_before_it_is_asked(make_rig: Callable[..., Rig]) -> None:
-    rig = asking(make_rig)
-
-    def look(asked: PermissionAsked) -> PermissionAnswer:
-        kept = rig.events()
-        assert kept[-1] == asked
-        assert not [event for event in kept if isinstance(event, ToolCalled)]
-        return PermissionAnswer("deny")
-
-    rig.server.script(tool("python", {"code": "n = 1"}), text("ok"))
-    rig.fault_turn(person=Person(look))
-    assert "n" not in rig.agent.shell.user_ns
 
 
 def test_nobody_to_ask_is_a_denial_that_says_how_to_allow(make_rig: Callable[..., Rig]) -> None:
@@ -281,23 +281,6 @@ def test_nobody_to_ask_is_a_denial_that_says_how_to_allow(make_rig: Callable[...
     rig.server.script(tool("python", {"code": "n = 1"}), text("ok"))
     assert rig.fault_turn().status == "finished"
     assert "IPYAGENT_MODE=auto" in result_text(rig.results()[0])
-
-
-def test_an_approval_is_void_when_the_file_changed_since(make_rig: Callable[..., Rig]) -> None:
-    rig = asking(make_rig)
-    target = rig.folder / "a.txt"
-    target.write_text("one\ntwo\n")
-
-    def meanwhile(asked: PermissionAsked) -> PermissionAnswer:
-        assert "-one" in asked.text
-        target.write_text("zero\none\ntwo\n")
-        return PermissionAnswer("once")
-
-    edit = {"path": "a.txt", "old": "one", "new": "1"}
-    rig.server.script(tool("read_file", {"path": "a.txt"}), tool("edit_file", edit), text("ok"))
-    rig.fault_turn(person=Person(meanwhile))
-    assert target.read_text() == "zero\none\ntwo\n"
-    assert rig.results()[1]["is_error"]
 
 
 def test_read_only_changes_nothing(make_rig: Callable[..., Rig]) -> None:

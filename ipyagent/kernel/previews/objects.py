@@ -34,6 +34,7 @@ from ipyagent.kernel.previews._context import (
     of_types,
     one_line,
     own_name,
+    pairs,
     slots,
     stored,
 )
@@ -148,38 +149,32 @@ def _annotation(value: Any, depth: int = 0) -> str:
 
 def signature(function: types.FunctionType, look: PreviewContext, width: int = 300) -> str:
     """`(a: int, *, b=3)` of a Python function."""
-    code = function.__code__
-    count = code.co_argcount
-    names = code.co_varnames
+    code, names = function.__code__, function.__code__.co_varnames
+    count, only = code.co_argcount, code.co_kwonlyargcount
     # a program may have set these to subclasses of its own
-    defaults = tuple.__getitem__(function.__defaults__ or (), slice(None))
-    keywords: dict[str, Any] = function.__kwdefaults__ or {}
+    values = tuple.__getitem__(function.__defaults__ or (), slice(-count or None, None))
+    defaults = dict(zip(names[count - len(values) : count], values, strict=False)) | pairs(function.__kwdefaults__)
     # from 3.14 on reading annotations runs the expressions that the user wrote
     notes: dict[str, Any] = function.__annotations__ if sys.version_info < (3, 14) else {}
-    first_default = count - len(defaults)
 
-    def parameter(name: str, default: tuple[Any, ...] = ()) -> str:
+    def parameter(name: str) -> str:
         note = dict.get(notes, name, MISSING)
         text = name + ("" if note is MISSING else f": {_annotation(note)}")
         equals = "=" if note is MISSING else " = "
-        return text + (f"{equals}{look.line(default[0], 40, name)}" if default else "")
+        return text + (f"{equals}{look.line(defaults[name], 40, name)}" if name in defaults else "")
 
-    parts = []
-    for at in range(count):
-        parts.append(parameter(names[at], (defaults[at - first_default],) if at >= first_default else ()))
-        if code.co_posonlyargcount and at == code.co_posonlyargcount - 1:
-            parts.append("/")
-    after = count + code.co_kwonlyargcount
+    parts = [parameter(name) for name in names[:count]]
+    if code.co_posonlyargcount:
+        parts.insert(code.co_posonlyargcount, "/")
+    after = count + only
     if code.co_flags & inspect.CO_VARARGS:
-        parts.append("*" + parameter(names[after]))
+        parts.append(f"*{parameter(names[after])}")
         after += 1
-    elif code.co_kwonlyargcount:
+    elif only:
         parts.append("*")
-    for name in names[count : count + code.co_kwonlyargcount]:
-        default = dict.get(keywords, name, MISSING)
-        parts.append(parameter(name, () if default is MISSING else (default,)))
+    parts += [parameter(name) for name in names[count : count + only]]
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        parts.append("**" + parameter(names[after]))
+        parts.append(f"**{parameter(names[after])}")
     returned = dict.get(notes, "return", MISSING)
     back = "" if returned is MISSING else f" -> {_annotation(returned)}"
     return f"({look.items(iter(parts), width, len(parts))}){back}"

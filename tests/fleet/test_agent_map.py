@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
 import json
-import os
-import signal
 import threading
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -14,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from pace import within
 from rooms import KEY
 from vega_datasets import data as vega
 
@@ -26,7 +22,7 @@ from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.practice.replies import fault, text, tool
 
 if TYPE_CHECKING:
-    from conftest import Office
+    from conftest import Interrupted, Office
 
 PRACTICE: dict[str, Any] = {"model": "practice", "mode": "auto"}
 COLUMNS = ["input", "status", "text", "data", "cost", "tokens", "seconds", "session", "tries", "error"]
@@ -199,22 +195,13 @@ def ours() -> list[str]:
 
 
 @pytest.mark.paced
-def test_an_interrupt_stops_at_once_and_keeps_what_is_done(office: Office, project: Path) -> None:
+def test_an_interrupt_stops_at_once_and_keeps_what_is_done(
+    office: Office, project: Path, interrupted: Interrupted
+) -> None:
     prompts = ["be plain", "be slow", *(f"be plain {n}" for n in range(3))]
     done = project / ".ipyagent" / "sessions" / "map" / "done"
-    told: list[float] = []
-
-    def interrupt() -> None:
-        while office.asked.get("slow", 0) < 1 or len(list(done.glob("*.json"))) < 1:
-            time.sleep(0.01)
-        time.sleep(0.2)
-        told.append(time.monotonic())
-        _thread.interrupt_main()
-
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        agent_map(prompts, at_once=2, settings=office.settings)
-    assert time.monotonic() - told[0] < within(0.3, 10)  # the work takes 20 s
+    with interrupted(lambda: office.asked.get("slow") and list(done.glob("*.json")), real=False):
+        agent_map(prompts, at_once=2, settings=office.settings)  # the work takes 20 s
     until = time.monotonic() + 3
     while ours() and time.monotonic() < until:
         time.sleep(0.02)
@@ -278,17 +265,10 @@ class Scheduler(Executor):
 
 
 @pytest.mark.paced
-def test_an_interrupt_is_one_line_and_waits_for_no_scheduler(project: Path) -> None:
-    hit: list[float] = []
-
-    def interrupt() -> None:
-        time.sleep(1.0)
-        hit.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt) as caught:
+def test_an_interrupt_is_one_line_and_waits_for_no_scheduler(project: Path, interrupted: Interrupted) -> None:
+    begun = time.monotonic()
+    with interrupted(lambda: time.monotonic() > begun + 0.7, 1.0, 60) as caught:
+        # it takes three seconds to cancel them all
         agent_map([f"prompt {n}" for n in range(300)], Scheduler(), model="practice", progress=False)
-    assert time.monotonic() - hit[0] < within(1.0, 60)  # it takes three seconds to cancel them all
     (line,) = caught.value._render_traceback_()  # type: ignore[attr-defined] # IPython's
     assert "the same call continues from there" in line

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from pathlib import Path
@@ -14,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from pace import within
 from vega_datasets import data as vega
 
 from ipyagent import agent_map
 
 if TYPE_CHECKING:
-    from conftest import Office
+    from conftest import Interrupted, Office
 
 pytestmark = pytest.mark.slow
 WORKERS = 3
@@ -108,21 +103,12 @@ def test_a_killed_dask_worker_fails_nothing_and_one_that_always_dies_its_own_tas
 
 @pytest.mark.paced
 @pytest.mark.parametrize("kind", ["dask", "engines"])
-def test_an_interrupt_frees_a_clusters_workers(office: Office, kind: str, request: pytest.FixtureRequest) -> None:
+def test_an_interrupt_frees_a_clusters_workers(
+    office: Office, kind: str, request: pytest.FixtureRequest, interrupted: Interrupted
+) -> None:
     cluster: Executor = request.getfixturevalue(kind)
-    told: list[float] = []
-
-    def interrupt() -> None:
-        while office.asked.get("slow", 0) < WORKERS:
-            time.sleep(0.01)
-        time.sleep(0.3)
-        told.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        agent_map([f"be slow {n}" for n in range(9)], cluster, settings=office.settings)
-    assert time.monotonic() - told[0] < within(0.5, 10)  # the work takes 20 s
+    with interrupted(lambda: office.asked.get("slow", 0) >= WORKERS, 0.5):
+        agent_map([f"be slow {n}" for n in range(9)], cluster, settings=office.settings)  # the work takes 20 s
     assert [cluster.submit(int, str(n)).result(timeout=10) for n in range(WORKERS)] == [0, 1, 2]
     assert office.asked == {"slow": WORKERS}, "nothing else was begun"
 

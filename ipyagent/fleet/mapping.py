@@ -342,8 +342,17 @@ STEP = 0.2
 class MapProgress:
     """What `agent_map` tells while it works; nothing where nobody watches: the rows say all."""
 
+    _shown = 0.0
+
     def show(self, line: str, share: float, *, final: bool = False) -> None:
         """So far: a line, and the share that has ended (0 to 1)."""
+        now = time.monotonic()
+        if final or now - self._shown >= STEP:
+            self._shown = now
+            self._draw(line, share, final=final)
+
+    def _draw(self, line: str, share: float, *, final: bool) -> None:
+        """Have it seen."""
 
     def say(self, line: str) -> None:
         """Something that a person should read."""
@@ -352,15 +361,9 @@ class MapProgress:
 class TerminalLine(MapProgress):
     """One line of stderr, written again and again."""
 
-    def __init__(self) -> None:
-        self._shown = 0.0
-        self._width = 0
+    _width = 0
 
-    def show(self, line: str, share: float, *, final: bool = False) -> None:
-        now = time.monotonic()
-        if now - self._shown < STEP and not final:
-            return
-        self._shown = now
+    def _draw(self, line: str, share: float, *, final: bool) -> None:
         sys.stderr.write("\r" + line.ljust(self._width) + ("\n" if final else ""))
         sys.stderr.flush()
         self._width = len(line)
@@ -374,16 +377,11 @@ class NotebookBar(MapProgress):
 
     def __init__(self) -> None:
         self._handle: Any = None
-        self._shown = 0.0
         self._said: list[str] = []
 
-    def show(self, line: str, share: float, *, final: bool = False) -> None:
+    def _draw(self, line: str, share: float, *, final: bool) -> None:
         from IPython.display import display
 
-        now = time.monotonic()
-        if self._handle is not None and now - self._shown < STEP and not final:
-            return
-        self._shown = now
         lines = [line, *self._said]
         bar = f'<progress value="{share:.4f}" max="1" style="width: 16em; vertical-align: middle"></progress> '
         shown = ("" if final else bar) + "<br>".join(map(html.escape, lines))

@@ -96,6 +96,9 @@ def test_odd_names_and_ids_become_plain_ones() -> None:
     ids = [block["id"] for block in reply.said.blocks]
     assert len(set(ids)) == 3
     assert all(isinstance(block["name"], str) and block["name"] for block in reply.said.blocks)
+    searched = start(0, type="server_tool_use", name="web_search", input={})  # one of the provider's has no id at all
+    broken = read(searched, delta(0, "input_json_delta", partial_json="{"), stop(0), ended("end_turn"))
+    assert (broken.invalid, broken.said.blocks[0]["input"]) == ({}, {"invalid_json": "{"})
 
 
 def test_usage_is_that_of_the_end_and_none_where_nothing_was_said() -> None:

@@ -66,14 +66,11 @@ def test_pages_are_chosen_by_offset_and_limit(here: ShellWorkspace) -> None:
     assert read(here, "a.pdf", offset=7).endswith("[pages 7-7 of 7]")
     with pytest.raises(ToolFailure, match="`offset` is 8, but there are 7 pages"):
         read(here, "a.pdf", offset=8)
-
-
-def test_a_long_pdf_gives_whole_pages_and_says_where_to_go_on(here: ShellWorkspace) -> None:
     here.limits["tool_output_chars"] = 2_000
     (here.root / "a.pdf").write_bytes(pdf(*["\n".join(["some words of a line"] * 30)] * 9))
     shown = read(here, "a.pdf")
     assert len(shown) < 2_100
-    assert shown.endswith("[pages 1-3 of 9; continue with offset=4]")
+    assert shown.endswith("[pages 1-3 of 9; continue with offset=4]"), "whole pages of a long one"
 
 
 def test_an_encrypted_pdf_is_read_only_without_a_password(here: ShellWorkspace) -> None:
@@ -188,18 +185,16 @@ def test_rows_end_where_csv_ends_them(here: ShellWorkspace, monkeypatch: pytest.
     assert long.startswith("t.csv: more than 1,7")  # 1.6 of 1.8 MB are read, of 2,000 rows
 
 
-@pytest.mark.parametrize(("text", "separator", "columns"), [
-    ('"Sales, total";"Profit, net"\n1;2\n', ";", ["Sales, total: integer, 1 to 1", "Profit, net: integer, 2 to 2"]),
-    ("Sales, total;Net, all\n1,5;2,5\n", ";", ["Sales, total: text, '1,5'", "Net, all: text, '2,5'"]),
-    ("id,text\n1,a;b\n2,c\n", ",", ["id: integer, 1 to 2", "text: text, 'a;b', 'c'"]),
-    ('"a\nb"|c\n1|2\n', "|", ["a\\nb: integer, 1 to 1", "c: integer, 2 to 2"]),
-])  # fmt: skip
-def test_the_separator_is_the_one_outside_of_quotes(
-    here: ShellWorkspace, text: str, separator: str, columns: list[str]
-) -> None:
-    shown = table(here, text)
-    assert f"x 2 columns, {len(text)} bytes, separator {separator!r}" in shown
-    assert shown.split("columns:\n")[1].split("\n\n")[0].split("\n") == [f"  {column}" for column in columns]
+def test_the_separator_is_the_one_outside_of_quotes(here: ShellWorkspace) -> None:
+    for text, separator, columns in (
+        ('"Sales, total";"Profit, net"\n1;2\n', ";", ["Sales, total: integer, 1 to 1", "Profit, net: integer, 2 to 2"]),
+        ("Sales, total;Net, all\n1,5;2,5\n", ";", ["Sales, total: text, '1,5'", "Net, all: text, '2,5'"]),
+        ("id,text\n1,a;b\n2,c\n", ",", ["id: integer, 1 to 2", "text: text, 'a;b', 'c'"]),
+        ('"a\nb"|c\n1|2\n', "|", ["a\\nb: integer, 1 to 1", "c: integer, 2 to 2"]),
+    ):
+        shown = table(here, text)
+        assert f"x 2 columns, {len(text)} bytes, separator {separator!r}" in shown
+        assert shown.split("columns:\n")[1].split("\n\n")[0].split("\n") == [f"  {column}" for column in columns]
 
 
 def test_a_column_is_what_pandas_would_make_of_it(here: ShellWorkspace) -> None:
@@ -437,15 +432,15 @@ def test_a_broken_workbook_and_a_bomb_are_sentences(here: ShellWorkspace, monkey
 # ---------------------------------------------------------------------- without the libraries
 
 
-@pytest.mark.parametrize(("name", "content", "library"), [
-    ("a.pdf", b"%PDF-1.4\n", "pypdf"), ("a.parquet", b"PAR1", "pyarrow"), ("a.xlsx", b"PK\x03\x04", "openpyxl"),
-])  # fmt: skip
 def test_without_its_library_one_line_says_how_to_get_it(
-    here: ShellWorkspace, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, library: str
+    here: ShellWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (here.root / name).write_bytes(content)
-    monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(ToolFailure) as caught:
-        read(here, name)
-    assert f"needs {library}: run `%pip install {library}` with the python tool" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    for name, content, library in (
+        ("a.pdf", b"%PDF-1.4\n", "pypdf"), ("a.parquet", b"PAR1", "pyarrow"), ("a.xlsx", b"PK\x03\x04", "openpyxl"),
+    ):  # fmt: skip
+        (here.root / name).write_bytes(content)
+        monkeypatch.setitem(sys.modules, library, None)
+        with pytest.raises(ToolFailure) as caught:
+            read(here, name)
+        assert f"needs {library}: run `%pip install {library}` with the python tool" in str(caught.value)
+        assert "\n" not in str(caught.value)

@@ -6,7 +6,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ from ipyagent.version import __version__
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
     from ipyagent.loop.session import Session
-    from ipyagent.loop.session_state import Savings, SessionState
+    from ipyagent.loop.session_state import SessionState
 
 
 # ---- A session as a document: every request with what came of it. Text is escaped as in the notebook.
@@ -112,10 +112,10 @@ def report(agent: Agent, words: Sequence[str]) -> str:
     if asked.raw:
         return raw_request(session, session.view)
     state = agent.state_of(session)
-    lines = [_headline(state), _bar(state), f"window: {_told_by(agent)}", ""]
-    sources = by_source(session)
-    total = sum(sources.values()) or 1
-    lines += [f"  {name:<22}{tokens:>10,}  {100 * tokens / total:5.1f} %" for name, tokens in sources.items() if tokens]
+    info, sources = agent.info, by_source(session)
+    told_by = TELLERS.get(info.source, f"according to {teller(info.source)}")
+    lines = [_headline(state), _bar(state), f"window: {info.window:,} tokens, {told_by}", ""]
+    lines += _shares(sources, sum(sources.values()))
     lines += ["", *_cache_lines(session), *_cost_lines(session), *_spent_lines(session)]
     if told := saving_lines(session.history):
         lines += ["", *told]
@@ -164,10 +164,10 @@ def teller(source: str) -> str:
     return f"the {source}" if source == MODELS_API else source
 
 
-def _told_by(agent: Agent) -> str:
-    """Where the window's size is from."""
-    info = agent.info
-    return f"{info.window:,} tokens, {TELLERS.get(info.source, f'according to {teller(info.source)}')}"
+def _shares(sources: Mapping[str, int], total: int) -> list[str]:
+    """One line a source of tokens with its share of them all."""
+    rows = ((name, tokens) for name, tokens in sources.items() if tokens)
+    return [f"  {name:<22}{tokens:>10,}  {100 * tokens / (total or 1):5.1f} %" for name, tokens in rows]
 
 
 def _bar(state: WindowState) -> str:
@@ -383,11 +383,8 @@ def earlier(session: Session, at: str, *, raw: bool = False) -> str:
     if raw:
         return raw_request(session, view)
     total = view.count().tokens
-    sources = Shares().of(view)
     lines = [f"{words} (event {event}): about {total:,} tokens, model {view.model or 'not chosen yet'}", ""]
-    lines += [
-        f"  {name:<22}{tokens:>10,}  {100 * tokens / (total or 1):5.1f} %" for name, tokens in sources.items() if tokens
-    ]
+    lines += _shares(Shares().of(view), total)
     for message in view.messages:
         lines += ["", message_text(message, 300)]
     return "\n".join(lines)
@@ -408,41 +405,21 @@ LAYERS = {
 
 
 def saving_lines(history: SessionState) -> list[str]:
-    """What each layer has kept out of the context so far, what it said last, and how the cache did."""
-    return [*_saved(history), *_decided(history), *_cache(history)]
-
-
-def _saved(history: SessionState) -> list[str]:
-    if not history.savings:
-        return []
-    rows = [f"  {LAYERS.get(layer, layer):<24}{_amount(layer, saved)}" for layer, saved in history.savings.items()]
-    return ["kept out of the context so far:", *rows]
-
-
-def _amount(layer: str, saved: Savings) -> str:
-    """All of it together, then of how many: the amount is no amount of each."""
-    amount = f"{saved.chars:>11,} characters" if saved.chars else f"{saved.tokens:>11,} tokens"
-    unit = "result" if layer in ("store_results", "clear_results") else "time"
-    return f"{amount} ({saved.times:,} {unit}{'' if saved.times == 1 else 's'})"
-
-
-def _decided(history: SessionState) -> list[str]:
-    if not history.decided:
-        return []
-    rows = [f"  {layer:<14} {one_line(decided.words, 200)}" for layer, decided in history.decided.items()]
-    return ["last decisions:", *rows]
-
-
-def _cache(history: SessionState) -> list[str]:
-    """Hit rates of the newest requests, and the breaks that nobody had foreseen."""
-    lines = []
-    rates = [f"{100 * usage.cache_read / usage.prompt:.0f}" for usage in history.recent if usage.prompt]
-    if rates:
+    """What each layer has kept out of the context so far, what it said last, hit rates of the newest requests, and the
+    breaks of the cache that nobody had foreseen."""
+    lines = ["kept out of the context so far:"] if history.savings else []
+    for layer, saved in history.savings.items():  # all of it together, then of how many: it is no amount of each
+        amount = f"{saved.chars:>11,} characters" if saved.chars else f"{saved.tokens:>11,} tokens"
+        unit = "result" if layer in ("store_results", "clear_results") else "time"
+        lines.append(f"  {LAYERS.get(layer, layer):<24}{amount} ({counted(saved.times, unit)})")
+    lines += ["last decisions:"] if history.decided else []
+    lines += [f"  {layer:<14} {one_line(decided.words, 200)}" for layer, decided in history.decided.items()]
+    if rates := [f"{100 * usage.cache_read / usage.prompt:.0f}" for usage in history.recent if usage.prompt]:
         lines.append(f"read from the cache by the last {len(rates)} requests: {' '.join(rates)} %")
     if history.breaks:
-        last = history.breaks[-1]
-        many = f"{len(history.breaks):,} unexpected break{'' if len(history.breaks) == 1 else 's'} of the cache"
-        lines.append(f"{many}, the last: {one_line(last.cause, 160)} ({last.missed:,} tokens written again)")
+        last, many = history.breaks[-1], counted(len(history.breaks), "unexpected break")
+        cause = one_line(last.cause, 160)
+        lines.append(f"{many} of the cache, the last: {cause} ({last.missed:,} tokens written again)")
     return lines
 
 
@@ -534,7 +511,9 @@ class StepPanel:
     def _buttons(self) -> str:
         if self._marks is None:
             return ""
-        last = not self._said and bool(self._shown) and _is_last(self._shown[-1])
+        shown = self._shown[-1] if self._shown and not self._said else None
+        # no layer has anything left to do
+        last = shown is not None and shown.following is None and (shown.step is None or shown.step.done)
         return (
             '<div style="margin-top:4px">'
             + ("" if last else _button(self._marks[0], "Next step", "%compact --step", "The next layer acts"))
@@ -545,11 +524,6 @@ class StepPanel:
 
 def _is_done(shown: LayerStepResult) -> bool:
     return shown.step is not None and shown.step.done
-
-
-def _is_last(shown: LayerStepResult) -> bool:
-    """Whether no layer has anything left to do."""
-    return shown.following is None and (shown.step is None or shown.step.done)
 
 
 def _button(mark: str, sign: str, command: str, label: str) -> str:

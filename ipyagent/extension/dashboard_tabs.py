@@ -465,12 +465,12 @@ class SkillsTab(BoardTab):
         return {"changed": True} if changed else None
 
     def answer(self, content: dict[str, Any]) -> dict[str, Any] | None:
-        """One question of the page. Raises AgentError, OSError."""
         match content.get("kind"):
             case "rows":
                 return self._rows(content)
             case "remarks":
-                return self._remarks()
+                problems, remarks = self.problems(), [line(each, 300) for each in self.remarks()]
+                return {"remarks": remarks, "problems": [problems[:PROBLEMS], len(problems)]}
             case "open":
                 return self._opened(self._find(content))
             case "load":
@@ -548,16 +548,10 @@ class SkillsTab(BoardTab):
             and (only != "problems" or skill.problems)
             and all(word in f"{skill.name}\n{skill.description}".casefold() for word in words)
         ]
-        begin, count = content.get("from"), content.get("count")
-        at = begin if isinstance(begin, int) and begin > 0 else 0
-        most = min(count, ROWS) if isinstance(count, int) and count > 0 else 0
+        at, most = _number(content, "from"), min(_number(content, "count"), ROWS)
         measure = self.measure
         rows = [self._row(skill, measure) for skill in found[at : at + most]]
         return {"rows": rows, "from": at, "total": len(found)}
-
-    def _remarks(self) -> dict[str, Any]:
-        problems, remarks = self.problems(), [line(each, 300) for each in self.remarks()]
-        return {"remarks": remarks, "problems": [problems[:PROBLEMS], len(problems)]}
 
     def _row(self, skill: Skill, measure: float) -> list[Any]:
         return [

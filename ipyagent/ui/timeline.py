@@ -127,8 +127,9 @@ def _html(shown: Timeline, window: WindowState | None) -> str:
     named: dict[str, list[str]] = {}
     for name, color in _colours():
         named.setdefault(color, []).append(name)
+    swatch = "display:inline-block;width:10px;height:10px;background:{};border-radius:2px"
     legend = " ".join(
-        f'<span style="margin-right:10px"><span style="{_swatch(color)}">&#8203;</span> {", ".join(names)}</span>'
+        f'<span style="margin-right:10px"><span style="{swatch.format(color)}">&#8203;</span> {", ".join(names)}</span>'
         for color, names in named.items()
     )
     kept = {mark.event for mark in shown.marks[-STATIC_PAIRS:]}
@@ -139,10 +140,6 @@ def _html(shown: Timeline, window: WindowState | None) -> str:
         f"<p><strong>Context timeline</strong> · {len(shown.bars)} turns{of}</p><p><small>{legend}</small></p>"
         f'<table style="{theme.TABLE}">{"".join(rows)}</table>{marks}</div>'
     )
-
-
-def _swatch(color: str) -> str:
-    return f"display:inline-block;width:10px;height:10px;background:{color};border-radius:2px"
 
 
 def _bar_row(bar: Bar, most: int) -> str:
@@ -192,23 +189,14 @@ def _row_html(row: Row) -> str:
 
 # ------------------------------------------------------------------ what a page asks and is told
 
-def bar_row(bar: Bar) -> list[Any]:
-    """Tokens after the turn, its last event, tokens by source."""
-    return [bar.tokens, bar.last, [bar.sources[name] for name in SOURCES]]
-
-
-def mark_row(mark: Mark) -> list[Any]:
-    """Event, kind, turn."""
-    return [mark.event, mark.kind, mark.turn]
-
-
 def grown(shown: Timeline, bars: int = 0, marks: int = 0) -> dict[str, Any]:
-    """What came after the first `bars` and `marks`; numbers count from 0."""
+    """What came after the first `bars` and `marks`; numbers count from 0. Of a bar: tokens after the turn, its last
+    event, tokens by source; of a mark: event, kind, turn."""
     bars = max(bars, len(shown.bars) - MOST_BARS)
     marks = max(marks, len(shown.marks) - MOST_MARKS)
     return {
-        "bars": [bars, [bar_row(bar) for bar in shown.bars[bars:]]],
-        "marks": [marks, [mark_row(mark) for mark in shown.marks[marks:]]],
+        "bars": [bars, [[bar.tokens, bar.last, [bar.sources[name] for name in SOURCES]] for bar in shown.bars[bars:]]],
+        "marks": [marks, [[mark.event, mark.kind, mark.turn] for mark in shown.marks[marks:]]],
     }
 
 

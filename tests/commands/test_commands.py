@@ -48,7 +48,6 @@ WRONG = {
     "%agent new please": "takes no argument",
     "%agent stop it": "takes no argument",
     "%agent export": "name a file",
-    "%agent export notes.pdf": ".md, .html, .txt, .jsonl",
     "%agent export no/such/folder/x.md": "cannot write",
     "%agent mode atuo": "did you mean auto?",
     "%agent model two words": "no spaces",
@@ -262,16 +261,16 @@ def test_fix_takes_the_newest_error_as_the_request(place: Room) -> None:
     assert "nothing to fix" in place.refuses("%agent fix")
 
 
-@pytest.mark.parametrize("ending", [".md", ".html", ".txt", ".jsonl"])
-def test_export_writes_the_session(place: Room, ending: str) -> None:
+def test_export_writes_the_session_and_escapes_it(place: Room) -> None:
     place.asks("what is <b>2 + 2</b>?", tool("python", {"code": "2 + 2"}), text("It is **4**, <script>x</script>."))
-    assert "1 turn" in place.ok(f"%agent export my notes{ending}").streams
-    written = (place.folder / f"my notes{ending}").read_text("utf-8")
-    assert "<script>x" not in written or ending in (".txt", ".jsonl")
-    assert "2 + 2" in written
-    if ending == ".jsonl":
-        events = list(read_events(place.folder / "my notes.jsonl"))
-        assert isinstance(events[-1], TurnEnded)
+    shows = {".md": "2 + 2", ".html": "&lt;b&gt;2 + 2", ".txt": "> what is <b>2 + 2", ".jsonl": "2 + 2"}
+    for ending, shown in shows.items():
+        assert "1 turn" in place.ok(f"%agent export my notes{ending}").streams
+        written = (place.folder / f"my notes{ending}").read_text("utf-8")
+        assert shown in written
+        assert not re.search("<script>x|<b>2", written) or ending in (".txt", ".jsonl")
+    assert isinstance(list(read_events(place.folder / "my notes.jsonl"))[-1], TurnEnded)
+    assert "one of .md, .html, .txt, .jsonl" in place.refuses("%agent export w.docx")
 
 
 def test_doctor_tells_what_is_there_and_never_a_key(place: Room) -> None:
@@ -356,16 +355,6 @@ def test_a_failed_turn_fails_the_cell_with_one_line_and_a_tool_error_does_not(pl
     assert "refused" in place.refuses("%%agent\nhello")
     place.server.script(refusal("No."))
     assert place.ok("%%agent\nhello", headless=False).errors == []
-
-
-def test_an_export_holds_the_requests_with_their_answers_and_escapes_them(place: Room) -> None:
-    place.asks("What's the <b>weather</b>?")
-    for suffix, shown in ((".md", "weather"), (".html", "&lt;b&gt;weather"), (".txt", "> What's the <b>weather</b>?")):
-        place.ok(f"%agent export w{suffix}")
-        written = (place.folder / f"w{suffix}").read_text()
-        assert shown in written
-        assert "<b>weather" not in written or suffix == ".txt"
-    assert "one of .md, .html, .txt, .jsonl" in place.refuses("%agent export w.docx")
 
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2K\u009b31m\u202eevil"

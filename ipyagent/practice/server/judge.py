@@ -250,8 +250,9 @@ class Judge:
             self.thoughts.sign_reply(prompt, card, blocks, self.reader, reply.stop_reason == "pause_turn")
         usage: dict[str, Any] = dict(NO_USAGE) if alone else self._usage(accepted)
         if not alone:
-            mine = [(block, raw) for block, raw in _with_raw(blocks, reply) if not is_result(block)]
-            usage["output_tokens"] = sum(self._cost(block, raw) for block, raw in mine)
+            raw = dict(reply.raw_inputs)
+            costs = (self._cost(block, raw.get(i)) for i, block in enumerate(blocks) if not is_result(block))
+            usage["output_tokens"] = sum(costs)
         if playing.ran:
             reply = replace(reply, began=usage)
             usage = {**usage, "server_tool_use": dict(playing.counts)}
@@ -354,11 +355,6 @@ class Judge:
         if raw is not None:
             return BLOCK + 8 + count_text(block["name"]) + count_text(raw)
         return self.reader.count("messages", block, self.reader.digest(block))
-
-
-def _with_raw(blocks: list[dict[str, Any]], reply: Reply) -> list[tuple[dict[str, Any], str | None]]:
-    raw = dict(reply.raw_inputs)
-    return [(block, raw.get(i)) for i, block in enumerate(blocks)]
 
 
 def _first_stop(block: Mapping[str, Any], stops: list[str]) -> str | None:

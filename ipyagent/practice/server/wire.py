@@ -70,28 +70,9 @@ def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {k.lower(): "(hidden)" if k.lower() in HIDDEN else v for k, v in headers.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
-    """Bytes of event text to send."""
-
-    raw: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Seconds of silence."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """The stream is over: `complete`, or how it broke (`eof`, `drop`, `reset`, `hang`, `error`)."""
-
-    how: str
-
-
-Step = Write | Pause | End
+Step = bytes | float | str
+"""What is done with a stream: bytes of event text to send, seconds of silence, or how it ends: `complete`, or how it
+broke (`eof`, `drop`, `reset`, `hang`, `error`, `bad_json`, `bad_sse`)."""
 
 
 def frame(name: str, payload: Mapping[str, Any]) -> bytes:
@@ -151,31 +132,31 @@ def _parts(text: str, chunk: int) -> list[str]:
 def steps(sent: list[bytes], reply: Reply, request_id: str) -> Iterator[Step]:
     """The stream as things to do, with the reply's delays and its break."""
     if reply.first_delay:
-        yield Pause(reply.first_delay)
+        yield float(reply.first_delay)
     broken = reply.broken
     if broken is None:
         yield from _spaced(sent, reply.delay)
-        yield End("complete")
+        yield "complete"
         return
     before, after = _split(sent, broken)
     yield from _spaced(before, reply.delay)
     match broken.how:
         case "eof" | "drop" | "reset":
-            yield End(broken.how)
+            yield broken.how
         case "hang":
-            yield Pause(broken.seconds)
-            yield End("hang")
+            yield float(broken.seconds)
+            yield "hang"
         case "error":
             error = {"type": broken.kind, "message": broken.message}
-            yield Write(frame("error", {"error": error, "request_id": request_id}))
-            yield End("error")
+            yield frame("error", {"error": error, "request_id": request_id})
+            yield "error"
         case "stall":
-            yield Pause(broken.seconds)
+            yield float(broken.seconds)
             yield from _spaced(after, reply.delay)
-            yield End("complete")
+            yield "complete"
         case "bad_json" | "bad_sse":
             yield from _spaced([*(_mangled(raw, broken.how) for raw in after[:1]), *after[1:]], reply.delay)
-            yield End(broken.how)
+            yield broken.how
         case _:
             assert_never(broken.how)
 
@@ -183,8 +164,8 @@ def steps(sent: list[bytes], reply: Reply, request_id: str) -> Iterator[Step]:
 def _spaced(sent: list[bytes], delay: float) -> Iterator[Step]:
     for i, raw in enumerate(sent):
         if delay and i:
-            yield Pause(delay)
-        yield Write(raw)
+            yield float(delay)
+        yield raw
 
 
 def _split(sent: list[bytes], broken: Break) -> tuple[list[bytes], list[bytes]]:
@@ -428,18 +409,18 @@ class Wire(BaseHTTPRequestHandler):
         begun = False
         for step, following in pairwise(chain(steps(sent, reply, self.exchange.request_id), [None])):
             match step:
-                case Write(raw):
+                case bytes():
                     if not begun:
                         self.app.judge.begin(accepted)
                         begun = True
-                    if isinstance(following, End):
-                        self._answered(following.how)
-                    self._write(b"%x\r\n%s\r\n" % (len(raw), raw))
-                    self.exchange.written += len(raw)
-                case Pause(seconds):
-                    self._pause(seconds)
-                case End(how):
-                    self._end(how)
+                    if isinstance(following, str):
+                        self._answered(following)
+                    self._write(b"%x\r\n%s\r\n" % (len(step), step))
+                    self.exchange.written += len(step)
+                case float():
+                    self._pause(step)
+                case str():
+                    self._end(step)
                 case None:
                     pass  # pairwise() never begins a pair with the last one
                 case _:

@@ -51,7 +51,7 @@ def run_command(extension: Extension, line: str) -> AgentRequest | None:
     if word not in WHILE_BUSY and extension.agent_now.busy:  # said by code that the agent runs
         raise UsageError(f"a turn is running: %agent {word} has to wait until it ends")
     answer = command(extension, rest.strip())
-    if word in REQUESTS:
+    if word == "fix":
         return AgentRequest(answer, rest.strip())
     if answer:
         extension.tell(answer)
@@ -149,8 +149,17 @@ def _hide(extension: Extension, rest: str) -> str:
 
 def _fix(extension: Extension, rest: str) -> str:
     """Ask the agent to fix the newest error; WORDS are added to the request."""
-
-    return fix_request(extension, rest)
+    # What IPython and Python keep of the newest error that was shown; our own say what to do themselves.
+    error = getattr(sys, "last_value", None)
+    if not isinstance(error, BaseException) or isinstance(error, AgentError | KeyboardInterrupt | SystemExit):
+        raise UsageError("no cell has failed in this kernel, so %agent fix has nothing to fix")
+    if any(extension.agent_now.marks.hides(source) for source in cells_of(error)):
+        raise UsageError(
+            f"the newest error is in a cell that is hidden from the agent: remove {HIDE} from it to have it fixed"
+        )
+    told = mask(render_failure(error)).replace("```", "'''")
+    wish = f"\n{rest}" if rest else ""
+    return f"Find out why this failed and fix it.{wish}\n\n```\n{told}\n```"
 
 
 def _export(extension: Extension, rest: str) -> str:
@@ -351,6 +360,8 @@ ARGUMENTS = {
     "compact": "[OPTIONS]",
 }
 """What may follow the commands of `%agent` that take something."""
+BARE = tuple(name for name in COMMANDS if name not in ARGUMENTS)
+"""The others: words after one are a request that went astray."""
 GROUPS = {
     "Sessions": ("status", "new", "resume", "sessions", "fork", "export"),
     "The agent's work": ("stop", "undo", "rollback", "fix", "cells"),
@@ -361,34 +372,10 @@ GROUPS = {
 """The commands by what they are for, as the help lists them; those of other parts stand last."""
 OLD_NAMES = {"children": "subagents"}
 """Commands by the names they had in the release before."""
-REQUESTS = ("fix",)
-"""Commands whose answer is a request to the agent."""
 WHILE_BUSY = (
     "", "status", "stop", "sessions", "tools", "context", "panel", "hide", "doctor", "help",
 )
 """Commands that change nothing but the running turn; the others are not for code that runs in it."""
-BARE = ("status", "new", "sessions", "stop", "undo", "hide", "tools", "doctor", "help")
-"""Commands that take no argument: words after one are a request that went astray."""
-
-
-# ------------------------------------------------------------------ fix
-# `%agent fix`: the newest error of the user's own code becomes a request.
-
-
-def fix_request(extension: Extension, rest: str) -> str:
-    """Ask for the newest error to be fixed; words after it are added."""
-    # What IPython and Python keep of the newest error that was shown; our own say what to do themselves.
-    error = getattr(sys, "last_value", None)
-    if not isinstance(error, BaseException) or isinstance(error, AgentError | KeyboardInterrupt | SystemExit):
-        raise UsageError("no cell has failed in this kernel, so %agent fix has nothing to fix")
-    marks = extension.agent_now.marks
-    if any(marks.hides(source) for source in cells_of(error)):
-        raise UsageError(
-            f"the newest error is in a cell that is hidden from the agent: remove {HIDE} from it to have it fixed"
-        )
-    told = mask(render_failure(error)).replace("```", "'''")
-    wish = f"\n{rest}" if rest else ""
-    return f"Find out why this failed and fix it.{wish}\n\n```\n{told}\n```"
 
 
 # ------------------------------------------------------------------ steps

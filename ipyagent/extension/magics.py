@@ -334,16 +334,12 @@ class Magics(Extension):
         """`%context [--raw] [--at N] [--turns] [--panel]`: what the model would be sent now, or was at
         turn N, and what it costs; the turns with their numbers; the timeline of the session.
         """
-        from ipyagent.extension.commands import run_command
-
-        run_command(self, f"context {line}")
+        self._run("context", line)
 
     def compact(self, line: str) -> None:
         """`%compact [wishes] [--from N] [--up-to N] [--snip A:B] [--step] [--dry-run] [--undo]`: make room in
         the context. N, A and B are turns, counted from 1; `--step` has one layer act, the cheapest that can."""
-        from ipyagent.extension.commands import run_command
-
-        run_command(self, f"compact {line}")
+        self._run("compact", line)
 
     def _memory_names(self) -> list[str]:
         from ipyagent.parts.memory.commands import names
@@ -372,9 +368,12 @@ class Magics(Extension):
     def skills(self, line: str) -> None:
         """`%skills`: instructions for kinds of work; `%skills help` lists its commands. `/name` at the start of a
         request loads one."""
+        self._run("skills", line)
+
+    def _run(self, command: str, line: str) -> None:
         from ipyagent.extension.commands import run_command
 
-        run_command(self, f"skills {line}")
+        run_command(self, f"{command} {line}")
 
     # ------------------------------------------------------------------ around a turn
 

@@ -263,7 +263,9 @@ async def ask_on_a_line(
     """Wait for y, n, a or a reason; an empty line decides nothing. `words`: what is asked about, where it is shown
     nowhere else; `pages`: the same as `pages_of` made it, where `show` brings each to the screen."""
     pages = pages_of(exact(words), ROWS, COLUMNS) if words else pages
-    head = "\n".join([*head_lines(asked), ""]) if words else ""
+    danger, title, said = heading(asked)
+    about = [*([f"! {danger}"] if danger else ()), f"? {title}", *([said] if said else ()), ""]
+    head = "\n".join(about) if words else ""
     total = sum(page.count("\n") + 1 for page in pages)
     always = f"  [a] always for {rule_shown(asked)}" if asked.pattern else ""
     seen = rows = 0
@@ -297,12 +299,6 @@ async def ask_on_a_line(
                 return PermissionAnswer("deny")
             case _:
                 return PermissionAnswer("deny", said)
-
-
-def head_lines(asked: PermissionAsked) -> list[str]:
-    """The danger, our title, and what the model says of its call."""
-    danger, title, said = heading(asked)
-    return [*([f"! {danger}"] if danger else ()), f"? {title}", *([said] if said else ())]
 
 
 def pages_of(text: str, rows: int, columns: int) -> tuple[str, ...]:

@@ -65,11 +65,6 @@ class Exchange:
         return sum(int(self.usage.get(name, 0)) for name in names)
 
 
-def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers with lower-case names; values of credentials are hidden."""
-    return {k.lower(): "(hidden)" if k.lower() in HIDDEN else v for k, v in headers.items()}
-
-
 Step = bytes | float | str
 """What is done with a stream: bytes of event text to send, seconds of silence, or how it ends: `complete`, or how it
 broke (`eof`, `drop`, `reset`, `hang`, `error`, `bad_json`, `bad_sse`)."""
@@ -245,7 +240,8 @@ class Wire(BaseHTTPRequestHandler):
 
     def _answer(self, method: str) -> None:
         request_id = "req_" + uuid.uuid4().hex[:24]
-        self.exchange = exchange = self.app.record(method, self.path, shown_headers(dict(self.headers)), request_id)
+        headers = {k.lower(): "(hidden)" if k.lower() in HIDDEN else v for k, v in self.headers.items()}
+        self.exchange = exchange = self.app.record(method, self.path, headers, request_id)
         before = time.thread_time()
         try:
             self._route(method)

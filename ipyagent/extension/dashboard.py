@@ -17,17 +17,25 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ipyagent.agent import Agent
 from ipyagent.errors import AgentError
 from ipyagent.escape import escape, line
-from ipyagent.extension.dashboard_tabs import OURS, BoardHost, BoardTab, TableTab
+from ipyagent.extension.stored_sessions import Archive
 from ipyagent.journal.events import Event, TurnEnded
+from ipyagent.journal.journal import TRANSCRIPT
+from ipyagent.journal.protocols import WindowState
 from ipyagent.loop.session import Session
+from ipyagent.parts import Part, Tab
+from ipyagent.reports.timeline import Timeline, TimelineBuilder
 from ipyagent.ui import theme
+from ipyagent.ui import timeline as timeline_ui
+from ipyagent.ui.board import BoardHost, BoardTab, Reply, Rows, counted, looked, number_in, text_in, when
+from ipyagent.ui.meter import dollars, thousands
 from ipyagent.ui.theme import script
 
 TICK = 0.25
@@ -42,10 +50,20 @@ SETTLE = 1.0
 """Seconds after a turn's end at which the static form is written anew."""
 
 
-def tabs_of(agent: Agent) -> dict[str, str]:
-    """The tabs that there are, by name with their titles: ours, then those of other packages."""
-    found = {name: kind.title for name, kind in OURS.items() if not kind.part or kind.part in agent.parts}
-    return found | {part.name: tab.title for part in agent.parts if (tab := part.panel()) is not None}
+TABS = ("context", "memory", "skills", "subagents", "sessions")
+"""Ours, in their order; those of parts of other packages come behind them."""
+TURNS, STATIC_MARKS, SESSIONS = 30, 20, 15
+"""Of the static form, at most."""
+MOST_ROWS = 100
+"""Sessions of one answer, at most."""
+TABLE_ROWS, TABLE_CHARS = 200, 300
+
+
+def tab_names(agent: Agent) -> list[str]:
+    """The tabs that there are."""
+    given = [part.name for part in agent.parts if part.panel() is not None or type(part).live_tab is not Part.live_tab]
+    ours = [name for name in TABS if name in (*given, "context", "sessions")]
+    return [*ours, *(name for name in given if name not in ours)]
 
 
 @cache
@@ -95,8 +113,10 @@ class Dashboard:
         except RuntimeError:
             self._main = None
         host = BoardHost(agent, self.wake, self._on_main, self._taken_up)
-        self.tabs: dict[str, BoardTab] = {name: OURS[name](host) for name in tabs_of(agent) if name in OURS}
-        self.tabs |= {part.name: TableTab(host, tab) for part in agent.parts if (tab := part.panel()) is not None}
+        given: dict[str, BoardTab] = {"context": ContextTab(host), "sessions": SessionsTab(host)}
+        given |= {part.name: TableTab(host, table) for part in agent.parts if (table := part.panel()) is not None}
+        given |= {part.name: tab for part in agent.parts if (tab := part.live_tab(host)) is not None}
+        self.tabs = {name: given[name] for name in tab_names(agent)}
 
     def __repr__(self) -> str:
         return f"<Dashboard, shown {len(self._shown)} times>"
@@ -334,3 +354,173 @@ def waiting_board(mark: str) -> dict[str, str]:
         "text/html": f'<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore" {door}>ipyagent: {words} …</div>',
         "text/plain": f"ipyagent: {words}",
     }
+
+
+# ------------------------------------------------------------------ the tabs of no part
+
+
+class ContextTab(BoardTab):
+    """The timeline, which grows with the session."""
+
+    title = "Context"
+
+    def begin(self, session: Session | None) -> None:
+        self._session = session
+        self._walk = TimelineBuilder()
+        self._told = (-1, 0, 0)  # event, turns and decisions that the pages know
+
+    def take(self, event: Event) -> None:
+        self._walk.apply(event)
+
+    @property
+    def shown(self) -> Timeline:
+        return self._walk.timeline
+
+    def state(self) -> dict[str, Any]:
+        return timeline_ui.panel_state(Timeline(bars=(), marks=(), around={}), None)
+
+    def fresh(self) -> Reply:
+        event, bars, marks = self._told
+        if event == self._walk.last:
+            return None
+        shown = self.shown
+        self._told = self._walk.last, len(shown.bars), len(shown.marks)
+        if event < 0:
+            return {"whole": self._all(shown)}
+        return {"grown": {**timeline_ui.grown(shown, max(0, bars - 1), marks), **timeline_ui.marks_at(self._window)}}
+
+    def answer(self, content: dict[str, Any]) -> Reply:
+        if content.get("kind") == "all":
+            return {"whole": self._all(self.shown)}
+        return timeline_ui.answer(self.shown, content, self._events)
+
+    def _all(self, shown: Timeline) -> dict[str, Any]:
+        return {**timeline_ui.grown(shown), **timeline_ui.marks_at(self._window)}
+
+    def _events(self) -> Sequence[Event]:
+        return list(self._session.journal.read()) if self._session is not None else []
+
+    @property
+    def _window(self) -> WindowState | None:
+        return self._agent.state_of(self._session) if self._session is not None else None
+
+    def rows(self) -> Rows:
+        bars, window = self.shown.bars, self._window
+        of = f" of {thousands(window.window)}" if window else ""
+        tokens = f", {bars[-1].tokens:,} tokens{of}" if bars else ""
+        cells = [[str(bar.number), line(bar.text, 70), timeline_ui.bar_words(bar)] for bar in bars[-TURNS:]]
+        return f"{counted(len(bars), 'turn')}{tokens}", ("turn", "request", "after it"), cells, len(bars)
+
+    def html(self, table: Rows) -> str:
+        shown = timeline_ui.newest(self.shown, TURNS, STATIC_MARKS)
+        return timeline_ui.static_timeline(shown, self._window)["text/html"]
+
+
+class SessionsTab(BoardTab):
+    """The project's stored sessions."""
+
+    title = "Sessions"
+
+    def __init__(self, host: BoardHost) -> None:
+        super().__init__(host)
+        self._archive = Archive()
+
+    def begin(self, session: Session | None) -> None:
+        self._mine = session.journal.session if session is not None else ""
+        self._changed = True
+
+    def rows(self) -> Rows:
+        folders, session = self._agent.sessions.stored(), self._agent.session
+        mine = session.journal.session if session is not None else ""
+        stored = [self._archive.look(folder) for folder in folders[:SESSIONS]]
+        cells = [
+            [("* " if each.session == mine else "") + each.session, when(each.changed),
+             line(each.first or each.problem, 80), f"{each.turns:,}", "-" if each.cost is None else dollars(each.cost)]
+            for each in stored
+        ]  # fmt: skip
+        columns = ("session", "when", "first request", "turns", "cost")
+        return counted(len(folders), "stored session"), columns, cells, len(folders)
+
+    def fresh(self) -> Reply:
+        changed, self._changed = self._changed, False
+        return {"current": self._mine} if changed else None
+
+    def answer(self, content: dict[str, Any]) -> Reply:
+        folders = self._agent.sessions.stored()
+        match content.get("kind"):
+            case "rows":
+                begin, count = number_in(content, "from"), min(number_in(content, "count"), MOST_ROWS)
+                rows = [self._row(folder) for folder in folders[begin : begin + count]]
+                return {"rows": rows, "from": begin, "total": len(folders)}
+            case "look" | "resume" | "fork" as kind:
+                name = text_in(content, "session")
+                folder = next((each for each in folders if each.name == name), None)
+                if folder is None:
+                    return {"failed": "this session no longer exists"}
+                if kind != "look":
+                    return self._take_up(kind, name)
+                project = self._agent.project
+                if not (project.trusted or self._agent.settings.trust_all or project.owns(folder)):
+                    raise AgentError("this project is not trusted: %agent trust")
+                return {"look": {"of": name, **looked(folder / TRANSCRIPT, number_in(content, "turn"))}}
+            case _:
+                return None
+
+    def _row(self, folder: Path) -> list[Any]:
+        kept = self._archive.look(folder)
+        cost = "-" if kept.cost is None else dollars(kept.cost)
+        about = f"copy of {line(kept.forked_from, 60)}" if kept.forked_from else ""
+        return [
+            kept.session, when(kept.changed), line(kept.first, 200), kept.turns, cost, line(kept.notebook, 120),
+            round(kept.bytes / 1000), about, line(kept.problem, 200), kept.session == self._mine,
+        ]  # fmt: skip
+
+    def _take_up(self, kind: str, name: str) -> Reply:
+        agent = self._agent
+        if agent.busy:
+            return {"failed": "a turn is running: a session can be resumed when it has ended"}
+
+        def act() -> None:
+            try:
+                agent.check_free()
+                if kind == "resume":
+                    agent.resume(name)
+                    said = "" if agent.notices else f"resumed session {name}"
+                else:
+                    copy = agent.fork(name)
+                    said = f"continuing in a copy, {copy.journal.session}; the original is unchanged"
+            except AgentError as problem:
+                self._host.tell({"failed": line(str(problem), 500)})
+                return
+            lines, agent.notices[:] = [*([said] if said else []), *agent.notices], []
+            self._host.tell({"said": line("; ".join(lines), 500)})
+
+        self._host.on_main(act)
+        return None
+
+
+class TableTab(BoardTab):
+    """The tab of another package's part: a line and a table, told again when they change."""
+
+    def __init__(self, host: BoardHost, tab: Tab) -> None:
+        self.title, self._tab = tab.title, tab
+        super().__init__(host)
+
+    def rows(self) -> Rows:
+        """What it shows now, each text in a line."""
+        head, columns, rows, count = self._tab.table()
+        cells = [[line(str(cell), TABLE_CHARS) for cell in row] for row in rows[:TABLE_ROWS]]
+        return line(head, TABLE_CHARS), [line(each, 60) for each in columns], cells, count
+
+    def begin(self, session: Session | None) -> None:
+        self._told: Rows | None = None
+
+    def fresh(self) -> Reply:
+        now = self.rows()
+        if now == self._told:
+            return None
+        self._told = now
+        return {"table": list(now)}
+
+    def answer(self, content: dict[str, Any]) -> Reply:
+        return {"table": list(self.rows())} if content.get("kind") == "table" else None

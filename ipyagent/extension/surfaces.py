@@ -79,9 +79,9 @@ def _panel(extension: Extension, cell: str, recording: Recording | None) -> Surf
 
 def run_panel(extension: Extension, line: str) -> str:
     """Open the board on a tab; the text to print, "" when it was shown. Raises UsageError."""
-    from ipyagent.extension.dashboard import tabs_of
+    from ipyagent.extension.dashboard import tab_names
 
-    tab, known = line.strip() or "context", list(tabs_of(extension.agent_now))
+    tab, known = line.strip() or "context", tab_names(extension.agent_now)
     if tab not in known:
         raise UsageError(f"there is no tab {tab!r}{nearest(tab, known)}; %agent panel [{'|'.join(known)}]")
     if is_live(extension):

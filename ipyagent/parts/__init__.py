@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ipyagent.model.client import AnthropicModel
     from ipyagent.model.client_pool import Connections
     from ipyagent.model.endpoint import Endpoint
+    from ipyagent.ui.board import BoardHost, BoardTab
 
 GROUP = "ipyagent.parts"
 P = TypeVar("P", bound="Part")
@@ -335,6 +336,10 @@ class Part:
 
     def panel(self) -> Tab | None:
         """Its tab of `%agent panel`."""
+        return None
+
+    def live_tab(self, host: BoardHost) -> BoardTab | None:
+        """The same where a table is not enough: a tab that answers what its page asks, on the board's thread."""
         return None
 
     def doctor(self) -> Iterable[Check]:

@@ -9,7 +9,7 @@ import pytest
 from ipyagent.__main__ import make_parser
 from ipyagent.extension import USAGE
 from ipyagent.extension.commands import ARGUMENTS, GROUPS
-from ipyagent.extension.dashboard_tabs import OURS
+from ipyagent.extension.dashboard import TABS
 from ipyagent.extension.reference import every_command, reference
 from ipyagent.parts import skills
 from ipyagent.parts.memory import commands as memory
@@ -76,4 +76,4 @@ def test_help_is_grouped_and_wrapped_without_breaking_a_word(width: int) -> None
     ]
     assert sorted(told.split()) == sorted(words), "every word is there, whole"
     assert [line for line in told.splitlines() if line and not line.startswith((" ", "%"))] == list(GROUPS)
-    assert ARGUMENTS["panel"] == f"[{' | '.join(OURS)}]"
+    assert ARGUMENTS["panel"] == f"[{' | '.join(TABS)}]"

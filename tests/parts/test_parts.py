@@ -16,7 +16,6 @@ from ipyagent.errors import UsageError
 from ipyagent.extension import Extension
 from ipyagent.extension.commands import commands_of, run_command
 from ipyagent.extension.completion import Completions
-from ipyagent.extension.dashboard_tabs import OURS
 from ipyagent.extension.doctor import doctor
 from ipyagent.journal.events import Compacted, PartEvent, ToolReturned, TurnEnded
 from ipyagent.journal.view import ContextView
@@ -37,7 +36,7 @@ TOOLS = {
 }
 COMMANDS = {"memory": "memory", "skills": "skills", "subagents": "subagents", "messages": "messages"}
 COMMANDS |= {"mcp": "mcp", "pins": "pin"}
-TABS = {"memory": "memory", "skills": "skills", "subagents": "subagents"}
+TABS = {"memory": "Memory", "skills": "Skills", "subagents": "Sub-agents"}
 
 
 @pytest.fixture
@@ -95,7 +94,7 @@ def test_without_a_part_all_else_works(
         with pytest.raises(UsageError, match="has no command"):
             run_command(made, COMMANDS[name])
     shown = said(made, "panel", capsys)
-    assert (f"{OURS[TABS[name]].title}: " in shown) is False if name in TABS else "Memory: " in shown
+    assert (f"{TABS[name]}: " in shown) is False if name in TABS else "Memory: " in shown
     assert "Context: 2 turns" in shown
     assert f" {name} " not in "".join(line[:16] for line in doctor(agent, None)[0].splitlines())
     session = place.session(agent).journal.session

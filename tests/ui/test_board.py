@@ -14,11 +14,11 @@ import pytest
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.extension.context_report import by_source
-from ipyagent.extension.dashboard import MOST_BYTES, Dashboard, board_lines, static_board
-from ipyagent.extension.dashboard_tabs import OURS, SkillsTab
-from ipyagent.extension.stored_sessions import SubagentList
+from ipyagent.extension.dashboard import MOST_BYTES, TABS, Dashboard, board_lines, static_board
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, SkillLoaded, Usage
 from ipyagent.parts.skills import Skills, run_skills
+from ipyagent.parts.skills.tab import SkillsTab
+from ipyagent.parts.subagents.tab import SubagentList
 from ipyagent.ui.theme import script
 
 from .pages import Page
@@ -172,7 +172,7 @@ def test_scripts_joined_keep_their_names_apart() -> None:
     joined = script("board", timelinePart="timeline", memoryPart="memory_browser")
     assert joined.count("export default") == 1
     assert "const timelinePart = (() => {" in joined
-    assert tuple(OURS) == ("context", "memory", "skills", "subagents", "sessions")
+    assert TABS == ("context", "memory", "skills", "subagents", "sessions")
 
 
 def wait_for(what: Callable[[], Any]) -> Any:

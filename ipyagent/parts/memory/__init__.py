@@ -38,6 +38,7 @@ from ipyagent.tools.catalogue import builtin_tools
 
 if TYPE_CHECKING:
     from ipyagent.assembly.session_setup import SessionSetup
+    from ipyagent.ui.board import BoardHost, BoardTab
 
 ORDER = ("user", "project")
 """The project's index last: it is the more specific."""
@@ -251,6 +252,11 @@ class MemoryPart(Part):
         return {"memory": self.access_of(session), "sessions": self._past_of(session)}
 
     # ------------------------------------------------------------------ commands and checks
+
+    def live_tab(self, host: BoardHost) -> BoardTab:
+        from ipyagent.parts.memory.browser import MemoryTab
+
+        return MemoryTab(host, self.dreaming)
 
     def commands(self) -> Mapping[str, Command]:
         about = "Show and change memories (same as %memory)."

@@ -7,7 +7,6 @@ escaped here. As soon as another cell runs the static form takes the browser's p
 from __future__ import annotations
 
 import sqlite3
-import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,12 +17,14 @@ from ipyagent.errors import AgentError
 from ipyagent.escape import escape, line, plain
 from ipyagent.frontmatter import read_headed
 from ipyagent.journal.events import MemorySaved
-from ipyagent.parts.memory.browsing import Browsing, age, diff, provenance
+from ipyagent.parts.memory.browsing import Browsing, age, browsing_of, diff, provenance
 from ipyagent.parts.memory.dream_scheduler import DreamScheduler
 from ipyagent.parts.memory.metadata_index import digest_of
 from ipyagent.parts.memory.safe_paths import address
 from ipyagent.parts.memory.store import Memory
 from ipyagent.ui import markdown, theme
+from ipyagent.ui.board import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, STATIC_ROWS, BoardHost, BoardTab, Reply, when
+from ipyagent.ui.board import Rows as TabRows
 from ipyagent.ui.memory_chips import ago, name_of, short_name
 from ipyagent.ui.theme import script
 
@@ -39,11 +40,6 @@ NAME_WIDTH = 56
 _CELL = "padding:2px 8px;text-align:left;vertical-align:top"
 NAME_CHARS = 40
 """Characters of a name that stands on one line."""
-
-
-def when(moment: float) -> str:
-    """"2026-12-03 14:05"."""
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
 
 
 def list_lines(browsing: Browsing, most: int = TERMINAL_ROWS) -> list[str]:
@@ -129,9 +125,6 @@ def _body(text: str) -> str:
 
 WINDOW = 200
 """Rows of one answer, at most."""
-HTML_BYTES = 450_000
-PLAIN_CHARS = 40_000
-QUERY_CHARS = 1_000
 OPEN_CHARS = 100_000
 """Characters of a memory that are shown; a longer one cannot be edited here."""
 
@@ -365,3 +358,47 @@ def _word(content: dict[str, Any], name: str) -> str:
 
 def _digest(text: str) -> str:
     return digest_of(text.encode("utf-8", "surrogatepass"))
+
+
+class MemoryTab(BoardTab):
+    """The memory browser."""
+
+    title = "Memory"
+
+    def __init__(self, host: BoardHost, dreaming: DreamScheduler) -> None:
+        super().__init__(host)
+        self._browsing = browsing_of(host.agent)
+        self._browser = MemoryBrowser(self._browsing, dreaming)
+        self._dreamt = False
+        self._leave = dreaming.watch(self._dream)
+
+    def _dream(self) -> None:
+        self._dreamt = True
+        self._host.wake()
+
+    def close(self) -> None:
+        self._leave()
+
+    def state(self) -> dict[str, Any]:
+        return self._browser.state()
+
+    def rows(self) -> TabRows:
+        found = self._browsing.everything()
+        cells = [
+            [line(each.name, 60), each.kind or "-", each.scope, line(each.description, 100)]
+            for each in found[:STATIC_ROWS]
+        ]
+        head = f"{len(found):,} memor{'y' if len(found) == 1 else 'ies'}"
+        return head, ("memory", "type", "scope", "about"), cells, len(found)
+
+    def lines(self, table: TabRows) -> list[str]:
+        return [f"  {row}" for row in list_lines(self._browsing, STATIC_ROWS)] if table[2] else []
+
+    def fresh(self) -> Reply:
+        if not self._dreamt:
+            return None
+        self._dreamt = False
+        return {"dream": self._browser.state()["dream"]}
+
+    def answer(self, content: dict[str, Any]) -> Reply:
+        return self._browser.reply(content)

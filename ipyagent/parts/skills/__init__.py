@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ipyagent.kernel.workspace import KernelWorkspace
     from ipyagent.loop.session import Session
     from ipyagent.parts import RunningAgent
+    from ipyagent.ui.board import BoardHost, BoardTab
 
 
 NEAR = 5
@@ -70,6 +71,11 @@ class Skills(Part):
         return f"<Skills of {self._project.root.name}>"
 
     # ------------------------------------------------------------------ as a part
+
+    def live_tab(self, host: BoardHost) -> BoardTab:
+        from ipyagent.parts.skills.tab import SkillsTab
+
+        return SkillsTab(host, self)
 
     def commands(self) -> Mapping[str, Command]:
         about = "List and load skills (same as %skills)."

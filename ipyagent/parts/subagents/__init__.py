@@ -56,6 +56,7 @@ from ipyagent.tools.schema import FunctionTool, tool
 
 if TYPE_CHECKING:
     from ipyagent.assembly.session_setup import SessionSetup
+    from ipyagent.ui.board import BoardHost, BoardTab
 
 
 NAME = "agent"
@@ -203,6 +204,11 @@ class SubagentManager(Part):
         if self.on:
             found[NAME] = tool_for({name: kind.about for name, kind in self.kinds().items()})
         return found
+
+    def live_tab(self, host: BoardHost) -> BoardTab:
+        from ipyagent.parts.subagents.tab import SubagentsTab
+
+        return SubagentsTab(host, self)
 
     def commands(self) -> Mapping[str, Command]:
         about = "List the session's sub-agents, list their types, or stop one."

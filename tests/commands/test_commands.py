@@ -273,17 +273,6 @@ def test_export_writes_the_session_and_escapes_it(place: Room) -> None:
     assert "one of .md, .html, .txt, .jsonl" in place.refuses("%agent export w.docx")
 
 
-def test_doctor_tells_what_is_there_and_never_a_key(place: Room) -> None:
-    place.asks("hello")
-    told = place.ok("%agent doctor").streams
-    assert KEY not in told
-    assert KEY[-8:] not in told
-    for word in ("ipykernel", "anthropic", "accepts connections", "trusted", "events"):
-        assert word in told
-    place.ok("%agent model practice")
-    assert "practice server" in place.ok("%agent doctor").streams
-
-
 def test_sessions_are_begun_listed_taken_up_and_forked(place: Room) -> None:
     place.asks("first of all")
     first = place.transcripts()[-1].parent.name

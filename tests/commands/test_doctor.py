@@ -303,6 +303,7 @@ def test_what_is_wrong_with_files_is_a_remark_with_its_mend(tmp_path: Path) -> N
     (home / "skills" / "bad" / "SKILL.md").write_text("no frontmatter")
     found = checks(tmp_path)
     assert found["connection"][0] == "ok"
+    assert "practice server" in found["connection"][1]
     assert found["settings"][0] == "note"
     assert "modle" in found["settings"][1]
     assert found["skills"][0] == "note"
@@ -357,6 +358,9 @@ def test_in_a_kernel_it_tells_of_the_front_end_the_server_and_the_transcript(pra
     lines = practising.ok("%agent doctor").streams.splitlines()
     assert "nobody can be asked" in named(lines, "front-end")
     assert "accepts connections" in named(lines, "connection")
+    assert "events" in named(lines, "transcript")
+    assert "ipykernel" in named(lines, "packages")
+    assert "trusted" in named(lines, "project")
     shown = plain(practising.ok("%agent doctor", headless=False))
     assert "live panels" in shown
     assert "✗" not in shown

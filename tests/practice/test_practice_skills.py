@@ -64,19 +64,6 @@ def test_a_skill_is_loaded_by_its_name_and_followed(room: Room) -> None:
     assert "step 3 (<other thing>)" in said
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        "Sing a song about winter",
-        "Run the census of egret nests in nests.csv",
-        "Write the minutes of the meeting from my notes",
-    ],
-)
-def test_shared_words_load_no_skill(room: Room, asked: str) -> None:
-    room.ask(asked)
-    assert names(room) == []
-
-
 def test_a_loaded_skill_goes_before_the_request(room: Room) -> None:
     said = room.ask("please do nests.csv", skill("egret-census"))
     assert names(room) == ["python", "python"]
@@ -182,9 +169,12 @@ def test_a_test_or_a_trained_model_goes_by_the_skill_that_is_named(room: Room, a
         assert "Left out" in said or "没有做" in said
 
 
-@pytest.mark.parametrize("asked", ["compare nests of north and south", "fit nests by colony", "mean nests by colony"])
-def test_plain_requests_need_no_skill(room: Room, asked: str) -> None:
-    room.system = CAREFUL
+def test_shared_words_load_no_skill(room: Room) -> None:
+    room.system = CAREFUL + LISTED
     room.ask("load nests.csv as `birds`")
-    room.ask(asked)
-    assert "load_skill" not in names(room)
+    for asked in (
+        "Sing a song about winter", "Run the census of egret nests in nests.csv", "fit nests by colony",
+        "Write the minutes of the meeting from my notes", "compare nests of north and south", "mean nests by colony",
+    ):  # fmt: skip
+        room.ask(asked)
+        assert "load_skill" not in names(room), asked

@@ -152,7 +152,7 @@ def test_without_memories_without_money_without_trust_and_while_another_dreams_n
     assert not room.store.folder.exists()
     room.save_many()
     poor = room.agent(max_cost_per_day=0.000001)
-    poor.note_spent(1.0)
+    poor.setup.note_spent(1.0)
     poor.run_sync("hello there")
     assert poor.part(MemoryPart).dreaming.wait(10)
     with DreamLock(room.store.folder, room.store.lock).acquire():

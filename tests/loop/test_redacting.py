@@ -132,6 +132,7 @@ SHAPES = {
     "a dict of lists": str(ROWS.to_dict("tight")),
     "a list of rows": json.dumps([list(ROWS), *ROWS.to_numpy().tolist()], indent=1),
     "tuples": repr([tuple(ROWS), *ROWS.itertuples(index=False, name=None)]),
+    "a row of another length": '[["user", "password", "n"], ["all"], ["ann", "tigerlily9", 1]]',
     "insert": "INSERT INTO `u` (`id`, `password`) VALUES\n(1, 'tigerlily9'),\n(2, 'mK4zWq81xB');",
     "copy": "COPY public.u (id, password) FROM stdin;\n1\ttigerlily9\n2\tmK4zWq81xB\n\\.\n",
     "html": ROWS.to_html(),

@@ -94,7 +94,7 @@ def test_with_nothing_under_way_the_end_takes_no_time(place: ExtractRoom) -> Non
     agent = place.agent()
     place.turn(agent, "hello")
     began = time.monotonic()
-    agent.part(MemoryPart).extracting.close_at_exit()
+    agent.part(MemoryPart).extracting.close(exiting=True)
     assert time.monotonic() - began < within(0.05, 60)
 
 

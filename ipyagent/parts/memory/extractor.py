@@ -103,7 +103,7 @@ class MemoryExtractor:
             run = self._runs[session.journal.folder] = _Run(session)
             if not self._registered:
                 self._registered = True
-                at_exit(self, MemoryExtractor.close_at_exit)
+                at_exit(self, partial(MemoryExtractor.close, exiting=True))
         run.owed = run.owed or run.background.busy
         run.take(EndedTurn.of(session), workspace, surface)
         session.before_compaction(lambda: self._compacting(run))
@@ -212,11 +212,17 @@ class MemoryExtractor:
         if run is not None:
             run.background.close()
 
-    def close(self, seconds: float = LONGEST_END) -> None:
-        """Let what runs come to its end, `seconds` at most in all, then end it. An interrupt ends the waiting."""
+    def close(self, seconds: float = LONGEST_END, *, exiting: bool = False) -> None:
+        """Let what runs come to its end, `seconds` at most in all, then end it. An interrupt ends the waiting.
+        `exiting`: the process ends; a word in a terminal when it takes a while."""
         self._last_looks()
         until = time.monotonic() + seconds
         runs = [*self._runs.values(), *self._left.values()]
+        terminal = sys.__stderr__
+        late = exiting and any(not run.background.wait(0.3 / len(runs)) for run in runs)
+        if late and terminal is not None and terminal.isatty():
+            terminal.write("ipyagent: saving new memories (Ctrl-C to quit at once)\n")
+            terminal.flush()
         try:
             for run in runs:
                 run.background.finish(max(0.0, until - time.monotonic()))
@@ -225,17 +231,6 @@ class MemoryExtractor:
             for run in runs:
                 run.background.close()
             self._runs.clear()
-
-    def close_at_exit(self) -> None:
-        """`close`, with a word in a terminal when it takes a while."""
-        self._last_looks()
-        runs = [*self._runs.values(), *self._left.values()]
-        if any(not run.background.wait(0.3 / len(runs)) for run in runs):
-            terminal = sys.__stderr__
-            if terminal is not None and terminal.isatty():
-                terminal.write("ipyagent: saving new memories (Ctrl-C to quit at once)\n")
-                terminal.flush()
-        self.close()
 
     def _last_looks(self) -> None:
         """The kernel ends: a last look at what waits, for a short time."""

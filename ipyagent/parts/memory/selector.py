@@ -178,26 +178,19 @@ class MemorySelector:
     ) -> Chosen:
         """What of the memories a request calls for. Never raises but for a cancellation."""
         began = time.monotonic()
-        patient = self.setup.settings.recall_when == "before" or session is None
         try:
-            ranked, every = await asyncio.to_thread(self.ranked, request, patient=patient)
-            chosen_now = await self._chosen(session, request, model, known, tools, ranked, every)
+            chosen_now = await self._chosen(session, request, model, known, tools)
         except Exception as problem:  # noqa: BLE001 - a recall that fails steps aside, the turn goes on
             words = str(problem) if isinstance(problem, AgentError) else f"{type(problem).__name__}: {problem}"
             chosen_now = Chosen(problem=words)
         return msgspec.structs.replace(chosen_now, seconds=round(time.monotonic() - began, 3))
 
     async def _chosen(
-        self,
-        session: Session | None,
-        request: str,
-        model: Model | None,
-        known: RecalledMemories,
-        tools: Sequence[str],
-        ranked: list[Ranked],
-        every: list[Memory],
+        self, session: Session | None, request: str, model: Model | None, known: RecalledMemories, tools: Sequence[str]
     ) -> Chosen:
         most = self.setup.settings.recall_files
+        patient = self.setup.settings.recall_when == "before" or session is None
+        ranked, every = await asyncio.to_thread(self.ranked, request, patient=patient)
         ranked = [item for item in ranked if not self.is_known(item.memory, known)]
         alone = Chosen(items=tuple((item.memory, item.why, round(item.score, 3)) for item in surely(ranked, most)))
         small = self.small

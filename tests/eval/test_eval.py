@@ -209,9 +209,10 @@ def test_code_that_needs_a_permission_is_refused_and_works_on_a_copy(place: Path
     pupil = Pupil(read_questions(*bundled())[:2], code)
     with pupil.server:
         evaluate(place, "--first", 2, server=pupil.server)
+        _, answer = results(place)["answers"]
+        evaluate(place, "--first", 1, "--again", server=pupil.server)
     assert (bundled()[1] / "orders.csv").read_bytes() == original
-    assert pupil.asked == {"orders-rows": 2, "orders-revenue": 2}
-    _, answer = results(place)["answers"]
+    assert pupil.asked == {"orders-rows": 4, "orders-revenue": 2}
     session = results(place)["folder"] / answer["session"] / TRANSCRIPT
     (returned,) = (event for event in read_events(session) if isinstance(event, ToolReturned))
     assert returned.is_error

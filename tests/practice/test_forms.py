@@ -299,3 +299,20 @@ def test_what_was_done_names_what_was_not_answered(tmp_path: Path) -> None:
 def test_a_plan_has_a_step_for_each_thing_to_do(tmp_path: Path) -> None:
     room = all_tools(tmp_path)
     assert "3. plot orders" in room.ask("make a plan to load, clean and plot orders")
+
+
+def test_a_file_is_loaded_and_profiled_and_a_table_that_is_gone_is_built_again(tmp_path: Path) -> None:
+    room = all_tools(tmp_path)
+    del room.namespace["orders"]
+    said = room.ask("Profile orders.csv.")
+    assert "Loaded `orders.csv` as `orders`" in said
+    assert "`orders`: **3** rows, **4** columns; missing values: 0" in said
+    for asked in ("average amount of orders", "describe orders"):
+        room.namespace.pop("orders", None)
+        assert "`orders` is gone" in room.ask(asked)
+    assert "Rebuilt `orders`: 3 rows" in room.ask("Yes, rebuild it.")
+    assert "no answered question" not in room.ask("average amount of orders")
+    room.system += "\nPlots always have units on their axes."
+    room.namespace["birds"] = pd.DataFrame({"body_mass_g": [1.0, 2.0], "bill_mm": [3.0, 5.0]})
+    room.ask("plot body mass by bill")
+    assert 'xlabel="bill (mm)", ylabel="body mass (g)"' in room.code

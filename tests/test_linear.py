@@ -383,7 +383,8 @@ TOOLS = [{"name": name, "description": "", "input_schema": {"type": "object"}} f
 SAID = (
     "thank ", " ", "谁 ", "a", "_", "7 ", "(777)", "[", "{", "- [a]", "_ = data.a( ", "a is gone", "gone: a\n",
     "aa[column].",
-    "<select-memories>", "<select-memories><tools-in-use></tools-in-use><memory-list>\n",
+    "<select-memories>", "<check-memory>\n\n<words-of-the-user>\n",
+    "<select-memories><tools-in-use></tools-in-use><memory-list>\n",
     "<file path=\"a", "```python\n",
     "The last request was: “", "<fork-task>\n.\nThe work:\n", "- [a] a",
     "Turn 7 of the conversation<summary></summary>",

@@ -201,13 +201,13 @@ def _since(messages: Sequence[Mapping[str, Any]], at: int) -> tuple[said_by.Step
 # ---------------------------------------------------------------------- choosing and checking
 
 _SELECT: Final = re.compile(
-    r"(?s)\s*<select-memories>.*?<tools-in-use>(.*?)</tools-in-use>.*?<memory-list>\n(.*?)\n</memory-list>\s*"
-    r"<user-request>\n(.*)\n</user-request>\s*</select-memories>\s*"
+    r"(?s)\s*<select-memories>(?>.*?<tools-in-use>)(?>(.*?)</tools-in-use>)(?>.*?<memory-list>\n)"
+    r"(?>(.*?)\n</memory-list>\s*)<user-request>\n(.*)\n</user-request>\s*</select-memories>\s*"
 )
-"""The tools in use, the list of memories and the request in a directive."""
+"""The tools in use, the list of memories and the request in a directive; the first mark of each kind counts."""
 _CHECK: Final = re.compile(
-    r"(?s)\A\s*<check-memory>\n.*\n<words-of-the-user>\n(.*)\n</words-of-the-user>\n"
-    r"<memory-to-keep>\n(.*)\n</memory-to-keep>\n</check-memory>\s*\Z"
+    r"(?s)\A\s*<check-memory>\n(?>.*?\n<words-of-the-user>\n)"
+    r"(?>(.*?)\n</words-of-the-user>\n<memory-to-keep>\n)(.*)\n</memory-to-keep>\n</check-memory>\s*\Z"
 )
 _MOST_CHOSEN: Final = re.compile(r"(?<!\d)(\d{1,9}) is the most")
 _CHOICE: Final = re.compile(r"- \[([\w-]+)\] (\S.*?) \(([\d:T+-]+)\): (.*)")

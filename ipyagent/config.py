@@ -59,8 +59,9 @@ class IPyAgent(Configurable):
     mode = Enum(
         MODES,
         "ask",
-        help="Permissions: ask (before all code and changes), auto (most code runs; asks before anything destructive, "
-        "and before Python code reaches a new host, starts a program or changes what undo could not restore) or "
+        help="Permissions: ask (before all code and changes), auto (most code runs, and commands change and delete "
+        "files of the project; asks before Python code deletes something, reaches a new host or starts a program, "
+        "before a command leaves the project or needs the network, and before what undo could not restore) or "
         "read_only.",
     )
     server_tools: List[Any] = List(

@@ -20,7 +20,7 @@ import pytest
 from kernels import ROOT
 from rooms import Room, room
 
-from ipyagent import agent_map
+from ipyagent import IPyAgent, agent_map
 from ipyagent.__main__ import make_parser
 from ipyagent.assembly.settings import read_settings
 from ipyagent.config import setting_names
@@ -163,6 +163,16 @@ def test_the_pages_say_how_many_kinds_of_requests_the_practice_model_knows() -> 
 
 def test_the_readme_is_one_page() -> None:
     assert len(README.split()) <= 700
+
+
+def test_no_text_says_that_mode_auto_asks_before_a_command_deletes_files_of_the_project() -> None:
+    page = PAGES[ROOT / "docs" / "permissions.md"]
+    first = next(line for line in page.split("\n") if line.startswith("| `auto`"))
+    readme = next(line for line in README.split("\n") if line.startswith("- `auto`"))
+    for said in (first, readme, str(IPyAgent.mode.help)):
+        assert "before anything destructive" not in said
+        assert "before Python code deletes something, reaches a new host or starts a program" in said
+        assert "before what undo could not restore" in said
 
 
 def test_every_file_that_is_named_is_there() -> None:

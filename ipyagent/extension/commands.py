@@ -205,8 +205,9 @@ def _mode(extension: Extension, rest: str) -> str:
         extension.settings.mode = rest
     told = {
         "ask": "you are asked before code runs or files change",
-        "auto": "in this kernel most code runs unasked; you are asked before anything destructive, and before Python "
-        "code reaches a new host or starts a program",
+        "auto": "in this kernel most code runs unasked, and commands change and delete files of the project; you are "
+        "asked before Python code deletes something, reaches a new host or starts a program, before a command leaves "
+        "the project or needs the network, and before what %agent undo could not restore",
         "read_only": "reading only: no Python, no writes, only commands known to change nothing",
     }
     return f"mode {extension.settings.mode}: {told[extension.settings.mode]}"

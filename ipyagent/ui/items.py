@@ -50,8 +50,9 @@ class ThinkingItem:
 @dataclass(frozen=True, slots=True)
 class ToolItem:
     """One call. `output` is the text of the result, or what has come so far while `running`;
-    `began` the call's time, `seconds` how long it took; `shown` outputs of it stand in the cell itself. `kept`
-    is the file that holds the output whole, "" when none does; `left` characters of it are left out of `output`."""
+    `files` it wrote, `removed` are those that are gone behind it; `began` the call's time, `seconds` how long it took;
+    `shown` outputs of it stand in the cell itself. `kept` is the file that holds the output whole, "" when none does;
+    `left` characters of it are left out of `output`."""
 
     key: str
     name: str
@@ -67,6 +68,13 @@ class ToolItem:
     shown: int = 0
     kept: str = ""
     left: int = 0
+    removed: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What it did to each file, in words; of a file that a running call has begun to change, that is not known."""
+        verb = "changing" if self.state == "running" else "wrote"
+        return (*(f"{verb} {path}" for path in self.files), *(f"removed {path}" for path in self.removed))
 
 
 @dataclass(frozen=True, slots=True)

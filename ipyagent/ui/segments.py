@@ -122,7 +122,7 @@ def tool(item: ToolItem, look: Theme) -> str:
     note = item.note
     if item.state == "error" and not note:
         note = line(item.output, 120)
-    meta = [escape(part) for part in (*(f"wrote {path}" for path in item.files), note, item.permission) if part]
+    meta = [escape(part) for part in (*item.changes, note, item.permission) if part]
     if item.state != "running" and len(item.output) > 80 and "line" not in item.note:
         meta.append(f"{thousands(len(item.output) + item.left)} chars" if item.left else _size(item.output))
     clock = ""

@@ -225,7 +225,7 @@ def _asked_text(item: QuestionItem) -> str:
 
 def _tool_words(item: ToolItem) -> str:
     mark = {"running": "…", "done": "✓", "error": "✗", "stopped": "■"}[item.state]
-    extra = [*(f"wrote {path}" for path in item.files), item.note]
+    extra = [*item.changes, item.note]
     if item.seconds >= 0.05:
         extra.append(duration(item.seconds))
     tail = f" ({', '.join(line(part, 80) for part in extra if part)})" if any(extra) else ""

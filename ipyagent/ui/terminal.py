@@ -235,7 +235,7 @@ class TerminalSurface:
         symbol, style = {
             "done": ("✓", "green"), "error": ("✗", "red"), "stopped": ("■", "yellow"), "running": ("…", "dim"),
         }[item.state]  # fmt: skip
-        extra = [line(part, 80) for part in (*(f"wrote {path}" for path in item.files), item.note) if part]
+        extra = [line(part, 80) for part in (*item.changes, item.note) if part]
         if item.pictures and "figure" not in item.note:
             extra.append(f"{len(item.pictures)} figure{'s' * (len(item.pictures) > 1)}")
         extra += [duration(item.seconds)] * (item.seconds >= 0.05)

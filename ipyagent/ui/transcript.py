@@ -224,9 +224,7 @@ class TurnTranscript:
                 return self._retrying(event)
             case FileChanged():
                 item = self._items.get(call_key(event.call))
-                if not isinstance(item, ToolItem) or event.path in item.files:
-                    return ()
-                return (self._put(replace(item, files=(*item.files, event.path))),)
+                return self._changed(item, event) if isinstance(item, ToolItem) else ()
             case ResultStored() if kept := file_of(event.blocks):
                 item = self._items.get(call_key(event.call))
                 return (self._put(replace(item, kept=kept)),) if isinstance(item, ToolItem) else ()
@@ -364,6 +362,14 @@ class TurnTranscript:
         return self._put(
             ToolItem(call_key(event.call), event.name, event.input, began=event.at, permission=granted)
         )
+
+    def _changed(self, item: ToolItem, event: FileChanged) -> tuple[str, ...]:
+        path, gone = event.path, not event.digest and not event.begun
+        if path in (item.removed if gone else item.files):
+            return ()
+        files, removed = ((*(one for one in each if one != path), *[path] * here)
+                          for each, here in ((item.files, not gone), (item.removed, gone)))  # fmt: skip
+        return (self._put(replace(item, files=files, removed=removed)),)
 
     def _returned(self, event: ToolReturned) -> str:
         key = self._result(event)

@@ -76,7 +76,9 @@ def test_another_permission_mode_is_told_once_with_the_next_request(place: Compa
     agent.resume()
     for _ in range(2):
         place.turn(agent, "where were we?")
-        assert mode_in(contexts(place.bodies[-1])) == "auto"
+        told = contexts(place.bodies[-1])
+        assert mode_in(told) == "auto"
+        assert "commands write and delete in the project unasked, where undo restores it" in "".join(told)
         assert str(place.bodies[-1]["messages"]).count("The permission mode is now") == 2
     agent.new()
     place.turn(agent, "another session")

@@ -73,7 +73,7 @@ def work() -> list[Event]:
         called("t1", "python", code=CODE),
         returned("t1", "python", ROWS, picture, seconds=1.64),
         called("t2", "edit_file", path="penguins.py", old="a = 1\nb = 2", new="a = 1\nb = 3"),
-        FileChanged(call="t2", path="penguins.py"),
+        FileChanged(call="t2", path="penguins.py", digest="d"),
         returned("t2", "edit_file", "ok", seconds=0.01),
         called("t3", "shell", command="pytest -q tests/missing/a_rather_long_name_of_a_folder/test_penguins.py"),
         returned("t3", "shell", "no tests ran", is_error=True, seconds=0.8, note="exit status 4"),

@@ -148,7 +148,7 @@ async def whole(turn: Turn) -> str:
         ToolReturned(call="t1", name="python", blocks=({"type": "text", "text": rows}, picture), seconds=1.64)
     )
     turn.show(ToolCalled(call="t2", name="edit_file", input={"path": "penguins.py", "old": "a = 1\nb = 2", "new": "a = 1\nb = 3"}))  # noqa: E501
-    turn.show(FileChanged(call="t2", path="penguins.py"))
+    turn.show(FileChanged(call="t2", path="penguins.py", digest="d"))
     turn.show(ToolReturned(call="t2", name="edit_file", blocks=({"type": "text", "text": "ok"},), seconds=0.01))
     turn.show(ToolCalled(call="t3", name="shell", input={"command": "pytest -q tests/missing"}))
     turn.show(

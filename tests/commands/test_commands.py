@@ -179,6 +179,7 @@ def test_modes_allow_and_forbid(place: Room) -> None:
     place.asks("run it", tool("python", {"code": "ran_in = 'auto'"}), text("yes"), line="--mode auto")
     assert place.kernel.eval("ran_in") == "auto"
     assert place.ok("%agent mode").streams.startswith("mode read_only")
+    assert "commands change and delete files of the project" in place.ok("%agent mode auto").streams
     place.ok("%agent mode ask")
     place.asks("run it", tool("python", {"code": "ran_in = 'ask'"}), text("no"))
     refused = results(place.sent())[-1]

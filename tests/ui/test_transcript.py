@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import random
 
+import msgspec
+
 from ipyagent.journal.events import (
     AssistantMessage,
     Event,
@@ -127,9 +129,28 @@ def test_the_end_closes_everything_and_names_what_did_not_finish() -> None:
 
 def test_a_changed_file_is_named_on_its_call() -> None:
     called = ToolCalled(call="a", name="edit", input={})
-    (tool,) = fold([called, FileChanged(call="a", path="x.py"), returned("a", "ok")])
+    written = FileChanged(call="a", path="x.py", digest="d")
+    (tool,) = fold([called, written, written, returned("a", "ok")])
     assert isinstance(tool, ToolItem)
     assert tool.files == ("x.py",)
+
+
+def test_a_removed_file_is_not_said_to_be_written() -> None:
+    begun = FileChanged(call="a", path="a.csv", backup="b", begun=True)
+    gone = FileChanged(call="a", path="a.csv", backup="b")
+    kept = FileChanged(call="a", path="b.csv", backup="c", digest="d")
+    said = {"running": [begun], "removed": [begun, gone, gone], "both": [begun, gone, kept], "anew": [gone, kept, gone],
+            "again": [gone, msgspec.structs.replace(gone, digest="d")]}  # fmt: skip
+    words = {}
+    for name, events in said.items():
+        ended = [returned("a", "ok")] * (name != "running")
+        (tool,) = fold([ToolCalled(call="a", name="shell", input={}), *events, *ended])
+        assert isinstance(tool, ToolItem)
+        words[name] = tool.changes
+    assert words == {
+        "running": ("changing a.csv",), "removed": ("removed a.csv",), "both": ("wrote b.csv", "removed a.csv"),
+        "anew": ("wrote b.csv", "removed a.csv"), "again": ("wrote a.csv",),
+    }  # fmt: skip
 
 
 def test_a_picture_that_is_no_base64_or_an_svg_is_not_shown() -> None:

@@ -24,6 +24,8 @@ from ipyagent.journal.events import PermissionAsked, ToolReturned
 from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
+from ipyagent.ui.items import ToolItem
+from ipyagent.ui.transcript import fold
 
 
 class Person(NullSurface):
@@ -320,6 +322,9 @@ def test_undo_brings_back_what_a_command_changed_in_the_project(desks: Callable[
     desk.run("head -1 raw.csv > raw.csv; rm a.txt; mkdir d; echo n > d/new", needs="project")
     assert (desk.folder / "raw.csv").read_bytes() == b""
     assert len(desk.questions) == (1 if mode == "ask" else 0)
+    assert desk.agent.session is not None
+    called = [item for item in fold(list(desk.agent.session.journal.read())) if isinstance(item, ToolItem)]
+    assert called[-1].changes == ("wrote raw.csv", "removed a.txt")
     desk.agent.undo()
     assert (desk.folder / "raw.csv").read_bytes() == b"a,b\r\n1,2\r\n"
     assert (desk.folder / "a.txt").read_text() == "b\na\n"

@@ -177,12 +177,24 @@ def without_outdated(blocks: Sequence[tuple[int, str]]) -> list[tuple[int, str]]
         dropped = {at for at, name in enumerate(names) if name and (name in later or ALL in later)}
         if dropped:
             kept = [line for at, line in enumerate(lines) if at not in dropped]
-            place = next((at for at, line in enumerate(kept) if line == VARIABLES), min(dropped) - 1)
-            kept[place] += LEFT_OUT if kept[place].endswith(":") else f"\n{LEFT_OUT.strip()}"
-            made.append((event, "\n".join(kept)))
+            made.append((event, "\n".join(_with_note(kept, min(dropped) - 1))))
         later |= {name for name in names if name} | ({ALL} if whole else set())
         later |= {name for line in lines if line.startswith("gone: ") for name in line[6:].split(", ")}
     return made[::-1]
+
+
+def _with_note(kept: list[str], place: int) -> list[str]:
+    """The lines that are left of a `<context>` block, saying once that others were left out: at the heading of the
+    variables, which goes when nothing stands under it, or else at `place`."""
+    note = LEFT_OUT.strip()
+    told = kept[: kept.index(RUN)] if RUN in kept else kept[:-1]
+    headings = (VARIABLES, VARIABLES + LEFT_OUT)
+    place = next((at for at, line in enumerate(told) if line in headings), place)
+    if place == len(told) - 1 and kept[place] in headings:
+        kept[place] = note
+    elif not kept[place].endswith(note):
+        kept[place] += LEFT_OUT if kept[place].endswith(":") else f"\n{note}"
+    return kept
 
 
 def _subject(line: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from situations import Talk, decide, said, situation
 
 from ipyagent.context.clear_results import BY_COUNT, BY_TIME, LAYER
-from ipyagent.context.reminders import standing, told_in
+from ipyagent.context.reminders import standing, told_in, without_outdated
 from ipyagent.journal.events import LayerDecision, ResultsCleared, ResultStored, UserMessage
 from ipyagent.journal.view import ContextView
 
@@ -235,6 +235,29 @@ def test_the_same_events_give_the_same_bytes() -> None:
 
 def told(text: str) -> UserMessage:
     return UserMessage(text="next", blocks=(*said(f"<context>\n{text}\n</context>"), *said("next")))
+
+
+NOTE = "(lines that later ones replace were left out)"
+
+
+@pytest.mark.parametrize(
+    ("old", "left"),
+    [
+        ("Variables now:\nx  1", NOTE),
+        ("Date: today.\nVariables now:\nx  1\ny  2\nRun by the user since the last request:\n```\nx = 1\n```",
+         f"Date: today.\n{NOTE}\nRun by the user since the last request:\n```\nx = 1\n```"),
+        ("Variables now:\nx  1\nfunctions: f(a)", f"Variables now: {NOTE}\nfunctions: f(a)"),
+        ("Variables now:\nx  1\nz  3", f"Variables now: {NOTE}\nz  3"),
+        (f"Variables now: {NOTE}\nx  1", NOTE),
+        (f"Variables now: {NOTE}\nx  1\nz  3", f"Variables now: {NOTE}\nz  3"),
+        (f"{NOTE}\nchanged: x  1", NOTE),
+        ("Date: today.\nchanged: x  1", f"Date: today.\n{NOTE}"),
+    ],
+)  # fmt: skip
+def test_no_heading_stays_under_which_nothing_stands_and_what_was_left_out_is_said_once(old: str, left: str) -> None:
+    later = "<context>\nchanged: x  5\nnew: y  6\n</context>"
+    made = without_outdated([(3, f"<context>\n{old}\n</context>"), (7, later)])
+    assert made == [(3, f"<context>\n{left}\n</context>")]
 
 
 def test_clearing_takes_what_later_context_blocks_tell_anew_out_of_the_older_ones_behind_it() -> None:

@@ -361,17 +361,20 @@ def read_words(words: Sequence[str]) -> ContextWords:
 
 def moment(events: Sequence[Event], at: str) -> tuple[int, str]:
     """The event that `at` means, and the moment in words: the end of a turn by its number, an event by
-    `eN`, or by N when there are not so many turns. Raises UsageError."""
+    `eN`. Raises UsageError."""
     last = events[-1].id if events else 0
     starts = [event.id for event in events if isinstance(event, UserMessage)]
     number = int(at.removeprefix("e"))
-    if not at.startswith("e") and 1 <= number <= len(starts):
+    by_turn = not at.startswith("e")
+    if by_turn and 1 <= number <= len(starts):
         stop = starts[number] - 1 if number < len(starts) else last
         ends = [event.id for event in events if isinstance(event, TurnEnded) and starts[number - 1] < event.id <= stop]
         return (ends[-1] if ends else stop), f"after turn {number}"
-    if 1 <= number <= last:
+    if not by_turn and 1 <= number <= last:
         return number, f"after event {number}"
-    raise UsageError(f"there is no turn or event {at}: {len(starts)} turns, {last:,} events; see %context --turns")
+    turns, also = counted(len(starts), "turn"), f" (--at e{number} is an event)" if 1 <= number <= last else ""
+    what = "turn" if by_turn else "event"
+    raise UsageError(f"there is no {what} {at}: {turns}, {counted(last, 'event')}{also}; see %context --turns")
 
 
 def earlier(session: Session, at: str, *, raw: bool = False) -> str:

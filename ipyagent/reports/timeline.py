@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import Any
@@ -269,7 +270,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
     """A turn, numbered from 1 as users see it: its request, what stood in the context at its end by
-    source, tokens of the next prompt, dollars (None: no price known), requests."""
+    source, tokens of the next prompt, dollars (None: no price known), requests. `out`: the user took it out of the
+    conversation."""
 
     number: int
     text: str
@@ -280,6 +282,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None
     requests: int
     ended: str
+    out: bool = False
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -310,6 +313,8 @@ class TimelineBuilder:
         self._marks: list[Mark] = []
         self._around: dict[int, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
         self._open: tuple[int, str] | None = None
+        self._removed: dict[int, TurnsRemoved] = {}
+        """What took turns out of the conversation and was not taken back, by its event."""
         self._spent, self._priced, self._requests = 0.0, True, 0
         self.last = 0
         """The newest event's number."""
@@ -322,6 +327,10 @@ class TimelineBuilder:
         if isinstance(event, UserMessage):
             self._close("")
             self._open = (event.id, event.text)
+        elif isinstance(event, TurnsRemoved):
+            self._removed[event.id] = event
+        elif isinstance(event, DecisionUndone):
+            self._removed.pop(event.event, None)
         said = None if isinstance(event, ModelChosen) and not self.view.model else describe(event)
         if said is None:
             self.view.apply(event)
@@ -337,6 +346,9 @@ class TimelineBuilder:
     def timeline(self) -> Timeline:
         """What was seen so far."""
         bars = [*self._bars, *([self._bar("")] if self._open is not None else [])]
+        for gone in self._removed.values():
+            for at in range(bisect_left(bars, gone.first, key=_first), bisect_right(bars, gone.last, key=_first)):
+                bars[at] = msgspec.structs.replace(bars[at], out=True)
         return Timeline(bars=tuple(bars), marks=tuple(self._marks), around=dict(self._around))
 
     def _pay(self, event: UsageReported | ForkEnded | ChildEnded) -> None:
@@ -379,6 +391,10 @@ class TimelineBuilder:
         if self._open is not None:
             self._bars.append(self._bar(ended))
             self._open, self._spent, self._requests, self._priced = None, 0.0, 0, True
+
+
+def _first(bar: Bar) -> int:
+    return bar.first
 
 
 def timeline(events: Iterable[Event]) -> Timeline:

@@ -37,6 +37,7 @@ MARKS = 500
 """Decisions of one answer whose words it has, at most."""
 LIVE_ROWS = 400
 PAIR_BYTES = 700_000
+OUT = " (removed from the conversation)"
 _CELL = "padding:2px 8px;text-align:left;vertical-align:top"
 
 
@@ -59,7 +60,13 @@ def bar_words(bar: Bar) -> str:
     """"12,340 tokens after it, 3 requests, $0.0123, finished"."""
     cost = "no price known" if bar.cost is None else dollars(bar.cost)
     requests = f"{bar.requests} request{'s' * (bar.requests != 1)}"
-    return f"{bar.tokens:,} tokens after it, {requests}, {cost}" + (f", {bar.ended}" if bar.ended else "")
+    ended = f", {bar.ended}" if bar.ended else ""
+    return f"{bar.tokens:,} tokens after it, {requests}, {cost}{ended}{_out(bar)}"
+
+
+def _out(bar: Bar) -> str:
+    """That a turn is not in the conversation any more; "" for one that is."""
+    return OUT if bar.out else ""
 
 
 def change(mark: Mark) -> str:
@@ -70,13 +77,13 @@ def change(mark: Mark) -> str:
 
 
 def turn_lines(bars: Sequence[Bar]) -> list[str]:
-    """One line a turn: its number, tokens after it, dollars, its first words."""
+    """One line a turn: its number, tokens after it, dollars, its first words, and whether it was taken out."""
     if not bars:
         return ["no turns yet"]
     rows = [f"{'turn':>5} {'tokens':>10} {'cost':>9}  request"]
     for bar in bars:
         cost = "-" if bar.cost is None else dollars(bar.cost)
-        rows.append(f"{bar.number:>5} {bar.tokens:>10,} {cost:>9}  {line(bar.text, 70)}")
+        rows.append(f"{bar.number:>5} {bar.tokens:>10,} {cost:>9}  {line(bar.text, 70)}{_out(bar)}")
     return rows
 
 
@@ -112,7 +119,7 @@ def _markdown(shown: Timeline) -> str:
     for bar in shown.bars:
         cost = "" if bar.cost is None else _words(dollars(bar.cost))
         marks = "; ".join(_words(mark.kind) for mark in shown.marks if mark.turn == bar.number)
-        rows.append(f"| {bar.number} | {bar.tokens:,} | {cost} | {_words(line(bar.text, 80))} | {marks} |")
+        rows.append(f"| {bar.number} | {bar.tokens:,} | {cost} | {_words(line(bar.text, 80) + _out(bar))} | {marks} |")
     parts = ["**Context timeline**", "\n".join(rows)]
     if shown.marks:
         parts.append("\n".join(f"- {_words(_mark_line(mark))}" for mark in shown.marks))
@@ -157,7 +164,7 @@ def _bar_row(bar: Bar, most: int) -> str:
     cost = "" if bar.cost is None else dollars(bar.cost)
     return (
         f'<tr><td style="{_CELL}">{bar.number}</td>'
-        f'<td style="{_CELL};overflow-wrap:anywhere">{escape(line(bar.text, 60))}</td>'
+        f'<td style="{_CELL};overflow-wrap:anywhere">{escape(line(bar.text, 60) + _out(bar))}</td>'
         f'<td style="{_CELL}">{strip}<small>{bar.tokens:,} tokens: {words}</small></td>'
         f'<td style="{_CELL};white-space:nowrap">{cost}</td></tr>'
     )

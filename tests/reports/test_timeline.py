@@ -15,6 +15,7 @@ import pytest
 from ipyagent import Agent, IPyAgent
 from ipyagent.errors import UsageError
 from ipyagent.extension.context_report import moment, read_words, report
+from ipyagent.extension.work_cells import roll_back
 from ipyagent.journal.events import (
     AssistantMessage,
     CacheBroken,
@@ -29,7 +30,7 @@ from ipyagent.journal.events import (
     UserMessage,
 )
 from ipyagent.reports.timeline import SOURCES, compare, describe, timeline, view_at
-from ipyagent.ui.timeline import LETTERS, panel_state, static_timeline, turn_lines
+from ipyagent.ui.timeline import LETTERS, bar_words, panel_state, static_timeline, turn_lines
 
 EVIL = "<img src=x onerror='alert(1)'> | `x` **b**"
 
@@ -133,9 +134,15 @@ def test_a_number_is_a_turn_and_e_makes_it_an_event() -> None:
     ends = [event.id for event in events if isinstance(event, TurnEnded)]
     assert moment(events, "2") == (ends[1], "after turn 2")
     assert moment(events, "e2") == (2, "after event 2")
-    assert moment(events, "20") == (20, "after event 20")
-    with pytest.raises(UsageError, match="6 turns"):
+    assert moment(events, "e20") == (20, "after event 20")
+    with pytest.raises(UsageError, match=r"no turn 20: 6 turns, \d+ events \(--at e20 is an event\)"):
+        moment(events, "20")
+    with pytest.raises(UsageError, match=r"no turn 9999: 6 turns, \d+ events; see"):
         moment(events, "9999")
+    with pytest.raises(UsageError, match="no event e9999: 6 turns"):
+        moment(events, "e9999")
+    with pytest.raises(UsageError, match="no turn 0: 6 turns"):
+        moment(events, "0")
     with pytest.raises(UsageError, match="--at needs"):
         read_words(["--at", "x"])
     with pytest.raises(UsageError, match="--raw"):
@@ -162,3 +169,20 @@ def test_context_tells_what_the_model_was_sent_at_a_turn(agent: Agent) -> None:
     raw = report(agent, ["--raw", "--at", "1"])
     assert '"first words"' in raw
     assert "second words" not in raw
+
+
+def test_a_turn_that_was_taken_out_is_marked_until_it_is_back(agent: Agent) -> None:
+    for said in ("first words", "second words", "third words"):
+        agent.run_sync(said)
+    roll_back(agent, "2")
+    agent.run_sync("fourth words")
+    rows = report(agent, ["--turns"]).splitlines()
+    assert ["removed from the conversation" in row for row in rows] == [False, False, True, False, False]
+    shown = timeline(agent.session.journal.read())
+    forms = static_timeline(shown, None)
+    assert {kind: text.count("removed from the conversation") for kind, text in forms.items()} == dict.fromkeys(
+        ("text/html", "text/markdown", "text/plain"), 1
+    )
+    assert bar_words(shown.bars[1]).endswith("finished (removed from the conversation)")
+    agent.compact("--undo")
+    assert "removed from" not in report(agent, ["--turns"])

@@ -46,8 +46,9 @@ ABOVE = "(A line “[as above: …]” stands for those lines of the notes furth
 BESIDE_TOKENS = 60
 """Estimated tokens of the words around them."""
 OPEN = " Go on from here without asking."
+TOOK_PLACE = "took the place of {gone:,} of {before:,} tokens of the prompt: {why}"
 NOTHING_NEW = "the update left the notes as they were; a later turn tries again"
-_WHY = {
+WHY = {
     "manual": "you asked for it", "model": "the model asked for it", "reactive": "the window was full",
 }  # fmt: skip
 _NAMED = re.compile(r"\{\{(\w+)\}\}")
@@ -166,8 +167,8 @@ class NotesLayer:
             asked=(1, 1 + len(again)),
         )  # fmt: skip
         await now.hook("post_compact", {"trigger": now.trigger, "method": "notes", "before": before, "after": after})
-        why = _WHY.get(now.trigger, f"it {'came near' if now.moment == 'near' else 'reached'} the threshold")
-        words = f"took the place of {before - after:,} of {before:,} tokens of the prompt: {why}"
+        why = WHY.get(now.trigger, f"it {'came near' if now.moment == 'near' else 'reached'} the threshold")
+        words = TOOK_PLACE.format(gone=before - after, before=before, why=why)
         return (made, LayerDecision(layer=self.name, words=words))
 
 

@@ -177,9 +177,8 @@ class Engine:
             failed = failed or events is None
             if words := [event.words for event in events or () if isinstance(event, LayerDecision)]:
                 self.why_not = words[-1]
-            recorded = [
-                self.record(event, paid) for event in events or () if trigger == "manual" or self._is_news(event)
-            ]
+            news = (events or ()) if trigger == "manual" else self._news(events or ())
+            recorded = [self.record(event, paid) for event in news]
             made = next((event for event in recorded if isinstance(event, Compacted)), made)
             after = session.view.count().tokens
             if made is not None and (trigger == "manual" or not session.state(after).above_auto):
@@ -230,9 +229,8 @@ class Engine:
         """Have the layers of a moment decide: "results" are in and none is sent yet, a turn has ended ("turn_end")."""
         for layer in self.enabled(moment):
             paid = self._so_far
-            for event in await self.ask(layer, self.situation(moment)) or ():
-                if self._is_news(event):
-                    self.record(event, paid)
+            for event in self._news(await self.ask(layer, self.situation(moment)) or ()):
+                self.record(event, paid)
 
     def with_head(self, event: E) -> tuple[E, Sequence[Event]]:
         """A compaction told with the tokens of the head that comes with it, and that head; any other decision, and one
@@ -283,15 +281,16 @@ class Engine:
         each = saved * (rates.read if session.setting("prompt_cache") else rates.input)
         return msgspec.structs.replace(event, paid_back=math.ceil(once / each)) if saved > 0 else event
 
-    def _is_news(self, event: Event) -> bool:
-        """Whether it is worth a line of the journal: a layer that does nothing speaks once a turn at
-        most, and none says the same twice in a row."""
-        if not isinstance(event, LayerDecision):
-            return True
+    def _news(self, events: Sequence[Event]) -> Iterator[Event]:
+        """What of a layer's answer is worth a line of the journal: all of it where the layer did something."""
+        acted = any(not isinstance(event, LayerDecision | SystemReminder) for event in events)
+        return (event for event in events if acted or not isinstance(event, LayerDecision) or self._is_news(event))
+
+    def _is_news(self, event: LayerDecision) -> bool:
+        """Whether that nothing was done is worth a line of the journal: a layer says so once a turn at most, and none
+        says the same twice in a row."""
         history = self.session.history
         before = history.decided.get(event.layer, LayerDecision(layer=event.layer, words=""))
-        if event.saved:
-            return before.words != event.words
         began = history.turns[-1].first if history.turns else 0
         return _differs(before.words, event.words) and before.id < began
 

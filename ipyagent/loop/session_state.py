@@ -11,6 +11,7 @@ import msgspec
 
 from ipyagent.context.clear_results import CLEAR_RESULTS
 from ipyagent.context.clear_results import SERVER_LAYER as EDITS
+from ipyagent.context.notes import TOOK_PLACE, WHY
 from ipyagent.journal.events import (
     AssistantMessage,
     CacheBroken,
@@ -118,6 +119,12 @@ class _Taken(msgspec.Struct, kw_only=True):
 
     layer: str
     saved: Savings
+    by: str
+    """The layer that decided."""
+    before: LayerDecision | None
+    """What that had said last before."""
+    told: LayerDecision | None = None
+    """What it said of this decision."""
     turns: list[TurnRecord] = []
     request: UserMessage | None = None
     compacted_at: int | None = None
@@ -125,6 +132,17 @@ class _Taken(msgspec.Struct, kw_only=True):
     """What the server left out then."""
     notes: NotesWritten | None = None
     """The notes that there were then."""
+
+
+_BY = {"summary": "summarize", "server": "server_compaction"}
+"""Which layer makes a compaction, by its method; the others are called like it."""
+
+
+def _took_place(event: Compacted) -> str:
+    """What a compaction did, in the words of the notes layer, which alone knows whether the threshold was reached."""
+    automatic = "the threshold was near" if event.method == "notes" else "it reached the threshold"
+    why = WHY.get(event.trigger, automatic)
+    return TOOK_PLACE.format(gone=event.tokens_before - event.tokens_after, before=event.tokens_before, why=why)
 
 
 class Folded(Protocol):
@@ -202,7 +220,9 @@ class SessionState:
         self.handles: dict[str, ResultStored] = {}
         """Stored results that are objects, by handle."""
         self.decided: dict[str, LayerDecision] = {}
-        """What each layer last said of its decisions."""
+        """What each layer last said of its decisions that were not taken back."""
+        self._acted: _Taken | None = None
+        """The newest decision, until the model or the user has spoken: what its layer says then is said of it."""
         self._cost = 0.0
         self.named = ""
         """The model that the user named for this session last."""
@@ -235,6 +255,7 @@ class SessionState:
                 self.named = event.model if event.named else self.named
             case UserMessage():
                 self.turns.append(TurnRecord(text=event.text, own=event.own, cell=event.cell, first=event.id))
+                self._acted = None
                 self.request, self.forgot, self.restored, self.memory_changes = event, False, (), ()
                 self.replayed = ()
                 self.stale = False
@@ -249,6 +270,7 @@ class SessionState:
                 texts = [str(block.get("text", "")) for block in event.blocks if block.get("type") == "text"]
                 if self.turns and texts:
                     self.turns[-1].answer = "\n".join(texts)
+                self._acted = None
                 self.said_at = event.at
                 self.replies += 1
                 self.message_id = event.message_id or self.message_id
@@ -264,7 +286,10 @@ class SessionState:
                 self.compact_failures = 0
                 self.forgot = True
                 self._save(event, f"compaction ({event.method})", event.tokens_before - event.tokens_after)
-                self._taken[event.id].compacted_at = self.compacted_at
+                taken = self._taken[event.id]
+                taken.compacted_at = self.compacted_at
+                if event.tokens_before:
+                    self._tell(LayerDecision(layer=taken.by, words=_took_place(event)))
                 if event.trigger == "auto":
                     self.compacted_at = self.replies
             case FilesRestored():
@@ -276,7 +301,7 @@ class SessionState:
             case LayerFailed():
                 self.compact_failures += event.layer == "compaction"
             case LayerDecision():
-                self.decided[event.layer] = event
+                self._tell(event)
             case ResultsCleared():
                 self._save(event, event.layer, event.saved, len(event.calls))
             case TurnsRemoved():
@@ -365,11 +390,19 @@ class SessionState:
         if isinstance(event, ResultStored | ServerEdited):
             return  # never taken back
         saved = Savings(max(0, tokens), times, chars)
-        self._taken[event.id] = _Taken(
-            layer=layer, saved=saved, server_edits=dict(self.server_edits), notes=self.notes
-        )
+        by = _BY.get(event.method, event.method) if isinstance(event, Compacted) else layer
+        self._acted = self._taken[event.id] = _Taken(
+            layer=layer, saved=saved, by=by, before=self.decided.get(by), server_edits=dict(self.server_edits),
+            notes=self.notes,
+        )  # fmt: skip
         if len(self._taken) > MOST_TAKEN:
             del self._taken[next(iter(self._taken))]
+
+    def _tell(self, told: LayerDecision) -> None:
+        """A layer says what it decided, or that it did nothing."""
+        self.decided[told.layer] = told
+        if self._acted is not None and self._acted.by == told.layer:
+            self._acted.told = told
 
     def _give_back(self, taken: _Taken, decided: int) -> None:
         """The decision of event `decided` was taken back: what it took away is there again, and what it saved is not
@@ -385,6 +418,9 @@ class SessionState:
         for kind, edit in taken.server_edits.items():  # it leaves that out again
             if edit.cleared > self.server_edits[kind].cleared:
                 self.server_edits[kind] = edit
+        if taken.told is not None and self.decided.get(taken.by) == taken.told:
+            del self.decided[taken.by]
+            self.decided |= {taken.by: taken.before} if taken.before is not None else {}
         kept = self.savings[taken.layer]
         kept.tokens -= taken.saved.tokens
         kept.times -= taken.saved.times

@@ -15,7 +15,7 @@ from notes_room import LOG, STATE, NotesRoom, directive_in, notes_room, noting, 
 from ipyagent.context.notes import _ours, substituted
 from ipyagent.context.notes_file import Notes, NotesToolPolicy
 from ipyagent.errors import AgentError, ToolFailure
-from ipyagent.extension.context_report import summary
+from ipyagent.extension.context_report import report, summary
 from ipyagent.journal.events import (
     AssistantMessage,
     Compacted,
@@ -403,6 +403,40 @@ def test_at_the_mark_the_notes_are_the_summary_and_no_model_is_called(room: Note
     assert "'type': 'thinking'" not in str(body["messages"][:-1])
     assert 0.7 < made.tokens_after / agent.session.view.count().tokens < 1.4
     room.turn(agent, "go on", text("on we go"))
+
+
+def last_decision(agent: Any) -> str:
+    """What `%context` says that notes decided last, without the reason."""
+    told = [line.strip() for line in report(agent, []).partition("last decisions:")[2].splitlines()]
+    return next((line.partition(" ")[2].partition(":")[0].strip() for line in told if line.startswith("notes ")), "")
+
+
+def test_the_last_compaction_that_stands_is_the_last_decision_shown(room: NotesRoom) -> None:
+    agent = grown(room)
+    agent.settings.auto_compact_percent = 25
+    agent.settings.compact_thrash_turns = 0
+
+    def shown() -> str:
+        made = room.events(agent, Compacted)[-1]
+        assert (made.trigger, made.method) == ("auto", "notes")
+        gone = made.tokens_before - made.tokens_after
+        return f"took the place of {gone:,} of {made.tokens_before:,} tokens of the prompt"
+
+    room.turn(agent, "and now the newest words", text("after"))
+    first = shown()
+    assert last_decision(agent) == first
+    agent.compact("--undo")
+    assert last_decision(agent) == ""
+    room.turn(agent, "and once more", text("after"))
+    second = shown()
+    assert last_decision(agent) == second != first
+    decided = [each.words for each in room.events(agent, LayerDecision) if each.layer == "notes"]
+    assert [each.partition(":")[0] for each in decided] == [first, second]
+    while len(room.events(agent, Compacted)) == 2:
+        room.turn(agent, words(8, 900), text("after"))
+    assert last_decision(agent) == shown() != second
+    agent.compact("--undo")
+    assert last_decision(agent) == second
 
 
 def test_what_is_not_noted_yet_is_kept_and_enough_before_it(room: NotesRoom) -> None:

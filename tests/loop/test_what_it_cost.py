@@ -191,8 +191,10 @@ def test_a_compaction_that_is_taken_back_is_none(room: NotesRoom) -> None:
     assert [event.trigger for event in room.events(agent, Compacted)] == ["auto"]
     assert history.compacted_at > 0
     assert "kept out" in report(agent, [])
+    assert "summarize      took the place of" in report(agent, [])
     agent.compact("--undo")
     assert history.compacted_at == -1
+    assert "took the place of" not in report(agent, [])
     assert "compaction" not in str(history.savings)
 
 

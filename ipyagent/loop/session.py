@@ -17,6 +17,7 @@ from ipyagent.context.server_compaction import compaction_edit
 from ipyagent.errors import JournalError, ModelError
 from ipyagent.journal.events import (
     AssistantMessage,
+    Block,
     Compacted,
     Event,
     LayerFailed,
@@ -54,6 +55,7 @@ from ipyagent.model.endpoint import own_keys
 from ipyagent.model.prices import rates_of
 from ipyagent.redaction import Redactor
 from ipyagent.tools.answers import capped
+from ipyagent.tools.catalogue import ToolCall
 
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")
@@ -254,6 +256,11 @@ class Session:
         if self._permissions is None:
             raise ModelError("no model is connected to this session: run a %%agent cell")
         return self._permissions
+
+    def tool_of(self, call: Block) -> Tool | None:
+        """The tool that a call is for, also when it is called through another one; None when there is no such tool."""
+        tool = self.tools.get(str(call["name"]))
+        return tool.meant(call["input"]) if isinstance(tool, ToolCall) else tool
 
     def state(self, tokens: int) -> WindowState:
         """Where the window stands at `tokens` tokens of prompt."""

@@ -1,6 +1,7 @@
 """The tool calls of one reply: checked, allowed, run, each with exactly one result.
 
-Calls that only read run side by side; a call that may change something runs alone, in its place.
+Calls that only read run side by side; a call that may change something runs alone, in its place. What is called
+through `call_tool` counts as the tool that it calls.
 A call is on the disk before it runs, its result before anybody sees it."""
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ async def kept(
     blocks = without_secrets((_reworded(block, hidden) for block in output.blocks), redact)
     if not session.setting(f"layer_{store_results.name}"):
         return StoredResult(blocks)
-    own = getattr(session.tools.get(str(call["name"])), "store_chars", None)
+    own = getattr(session.tool_of(call), "store_chars", None)
     limit = int(own) if own is not None else workspace.limit("store_chars")
     live = output.live
     raw = _raw(live)
@@ -306,7 +307,7 @@ async def run_calls(session: Session, reply: ModelReply, workspace: Workspace, m
     REPLY.set(tuple(calls))
 
     def side_by_side(call: Block) -> bool:
-        tool = session.tools.get(call["name"])
+        tool = session.tool_of(call)
         return tool is not None and tool.parallel
 
     for together, group in groupby(calls, key=side_by_side):

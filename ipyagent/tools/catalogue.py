@@ -184,7 +184,8 @@ class ToolSearch:
 
 
 class ToolCall:
-    """Calls one of the tools that `deferred` gives. The loop asks `called` and goes on with that tool."""
+    """Calls one of the tools that `deferred` gives. The loop asks `called` and goes on with that tool; whether calls
+    run side by side is that tool's own, too: `meant`."""
 
     parallel = False
     recreatable = False
@@ -201,6 +202,14 @@ class ToolCall:
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
+
+    def meant(self, input: object) -> Tool | None:
+        """The tool that is meant, whatever its arguments are; None when there is none. Raises nothing."""
+        name = input.get("name") if isinstance(input, dict) else None
+        try:
+            return self._deferred().get(name) if isinstance(name, str) else None
+        except Exception:  # noqa: BLE001 -- parts of other packages give tools, too; the call itself tells what failed
+            return None
 
     def called(self, input: dict[str, Any]) -> tuple[Tool, dict[str, Any]]:
         """The tool that is meant, and its own arguments, checked. Raises ToolFailure."""

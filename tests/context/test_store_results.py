@@ -177,12 +177,14 @@ def test_a_tool_may_have_its_own_limit(make: Callable[..., Rig]) -> None:
         return "y " * n
 
     most = max(n for n in range(300) if prose_chars("y " * n) <= 300)
-    rig = make(tools=[ipyagent.tool(permission="none", store_chars=300)(short)])
-    rig.server.script(calls([("short", {"n": most}), ("short", {"n": most + 1})]), text("ok"))
+    later = ipyagent.tool(name="later", permission="none", store_chars=300, deferred="letters")(short)
+    rig = make(tools=[ipyagent.tool(permission="none", store_chars=300)(short), later])
+    through = [("call_tool", {"name": "later", "arguments": {"n": n}}) for n in (most, most + 1)]
+    rig.server.script(calls([("short", {"n": most}), ("short", {"n": most + 1}), *through]), text("ok"))
     rig.turn()
-    first, second = (result_text(block) for block in rig.results())
-    assert first == "y " * most
-    assert second.startswith("<persisted-output")
+    results = [result_text(block) for block in rig.results()]
+    assert results[0] == results[2] == "y " * most
+    assert [one.startswith("<persisted-output") for one in results] == [False, True] * 2
 
 
 def test_of_many_results_together_the_largest_are_stored_first(make: Callable[..., Rig]) -> None:

@@ -78,6 +78,50 @@ def test_code_never_runs_beside_another_call(make_rig: Callable[..., Rig]) -> No
     assert [result_text(block) for block in rig.results()] == ["0", "'alone'", "'alone'", "0"]
 
 
+def through(name: str, given: Any) -> tuple[str, dict[str, Any]]:
+    """A call of a deferred tool."""
+    return "call_tool", {"name": name, "arguments": given}
+
+
+def test_what_is_called_through_call_tool_runs_beside_others_or_alone_as_the_tool_itself(
+    make_rig: Callable[..., Rig],
+) -> None:
+    meeting = Meeting()
+    met: list[tuple[int, int]] = []
+
+    async def peek(number: int) -> str:
+        """Look."""
+        await meeting.attend(4)
+        await asyncio.sleep(0.02 * (5 - number))
+        return f"peeked {number}"
+
+    async def poke(number: int) -> str:
+        """Change."""
+        met.append((number, meeting.now))
+        meeting.now += 1
+        await asyncio.sleep(0.02)
+        meeting.now -= 1
+        return f"poked {number}"
+
+    looking = ipyagent.tool(parallel=True, permission="ask", deferred="look")(peek)
+    rig = make_rig(tools=[looking, ipyagent.tool(permission="none", deferred="change")(poke)], mode="ask")
+    peeks = [through("peek", {"number": 1}), ("peek", {"number": 2}), *[through("peek", {"number": n}) for n in (3, 4)]]
+    wrong = [through("peek", {"number": "many"}), through("peak", {}), ("call_tool", {})]
+    pokes = [through("poke", {"number": n}) for n in (1, 2)]
+    refused = through("peek", {"number": 5})
+    rig.server.script(calls([*peeks, *wrong, *pokes, refused]), text("ok"))
+    person = Person(*[PermissionAnswer("once")] * 4, PermissionAnswer("deny"))
+    assert rig.fault_turn(person=person).status == "finished"
+    assert meeting.most == 4
+    assert met == [(1, 0), (2, 0)]
+    assert [event.tool for event in rig.of(PermissionAsked)] == ["peek"] * 5
+    told = [result_text(block) for block in rig.results()]
+    assert told[:4] == [f"peeked {n}" for n in (1, 2, 3, 4)]
+    assert [bool(block.get("is_error")) for block in rig.results()] == [False] * 4 + [True] * 3 + [False] * 2 + [True]
+    assert told[7:9] == ["poked 1", "poked 2"]
+    assert "The user denied this call" in told[9]
+
+
 RAISED: dict[str, Callable[[], BaseException]] = {
     "SystemExit": lambda: SystemExit(3),
     "KeyboardInterrupt": lambda: KeyboardInterrupt(),

@@ -100,6 +100,18 @@ def test_a_call_is_that_tools_own() -> None:
             call.validate(wrong)
 
 
+def test_a_call_means_the_tool_of_its_name_whatever_else_is_wrong_with_it() -> None:
+    call = ToolCall(lambda: TOOLS)
+    assert call.meant({"name": "mcp__fs__read_file", "arguments": [1]}) is TOOLS["mcp__fs__read_file"]
+    wrong: list[object] = [{}, {"name": ["x"]}, {"name": "mcp__fs__raed_file"}, {"invalid_json": "{"}, "x", None]
+    assert [each for each in wrong if call.meant(each) is not None] == []
+
+    def broken() -> dict[str, Any]:
+        raise OSError("a part of another package")
+
+    assert ToolCall(broken).meant({"name": "mcp__fs__read_file", "arguments": {}}) is None
+
+
 def test_tools_are_found_while_other_threads_import() -> None:
     """Agents of a process begin at once, and what one imports becomes a name of the package that another looks through:
     tasks of `agent_map` failed for it."""

@@ -77,7 +77,7 @@ class Points:
         calls = [block for block, event in placed if event == said and block["type"] == "tool_use"]
 
         def side_by_side(block: Block) -> bool:
-            tool = session.tools.get(block["name"])
+            tool = session.tool_of(block)
             return tool is not None and tool.parallel
 
         for number, (_, group) in enumerate(groupby(calls, key=side_by_side)):

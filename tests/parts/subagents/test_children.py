@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from family_rig import FamilyRig, Person, result_texts, until
+from family_rig import FamilyRig, Person, newest, result_texts, until
 
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import (
@@ -19,6 +19,7 @@ from ipyagent.journal.events import (
     FileChanged,
     PermissionAsked,
     SystemReminder,
+    ToolCalled,
     ToolReturned,
     TurnEnded,
     UsageReported,
@@ -74,6 +75,43 @@ def test_a_child_answers_and_only_what_it_hands_back_reaches_the_user(rig: Famil
     started = rig.of(ChildStarted)[0]
     assert any(isinstance(event, ToolReturned) for event in rig.child_events(started.child))
     assert rig.agent.sessions.stored() == [rig.agent.session.journal.folder]  # type: ignore[union-attr]
+
+
+def through(order: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+    """The same as a model calls it that has found it with `tool_search`."""
+    return "call_tool", {"name": order[0], "arguments": order[1]}
+
+
+def test_those_of_one_message_that_are_called_through_call_tool_are_asked_at_the_same_time(rig: FamilyRig) -> None:
+    meeting = threading.Barrier(3)
+
+    def answers(body: dict[str, Any], made: int) -> Reply | Fault:
+        number = newest(body)[0].partition("look at part ")[2][0]
+        try:
+            meeting.wait(15)
+        except threading.BrokenBarrierError:
+            return text(f"part {number} was asked alone")
+        return text(f"part {number} is fine")
+
+    rig.rules["look at part"] = answers
+    jobs = [order(f"part {n}", f"look at part {n}", type="explore") for n in range(3)]
+    rig.rules["look at all"] = asks(*map(through, jobs))
+    assert rig.turn("look at all").text == "all done"
+    said = [said.partition("\n")[0] for said, _ in last_results(rig, "look at all")]
+    assert said == [f"part {n} is fine" for n in range(3)]
+
+
+def test_among_those_of_one_message_a_tool_that_is_not_parallel_keeps_its_place(rig: FamilyRig) -> None:
+    steps = "plan", {"steps": [{"step": "look"}]}
+    jobs = [through(order(f"part {n}", f"look at part {n}", type="explore")) for n in range(3)]
+    rig.rules["look at part"] = lambda body, made: text("fine")
+    rig.rules["look at all"] = asks(*jobs[:2], through(steps), jobs[2], ("python", {"code": "1"}))
+    rig.turn("look at all")
+    names = {event.call: event.name for event in rig.of(ToolCalled)}
+    assert list(names.values()) == ["agent", "agent", "plan", "agent", "python"]
+    seen = [(type(event), names[event.call]) for event in rig.events() if isinstance(event, ToolCalled | ToolReturned)]
+    assert [kind for kind, _ in seen[:4]] == [ToolCalled, ToolCalled, ToolReturned, ToolReturned]
+    assert seen[4:] == [(kind, name) for name in ("plan", "agent", "python") for kind in (ToolCalled, ToolReturned)]
 
 
 def test_the_shell_is_left_as_it_was(rig: FamilyRig, monkeypatch: pytest.MonkeyPatch) -> None:

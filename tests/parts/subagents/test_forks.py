@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from family_rig import FamilyRig, newest, result_texts
-from test_children import asks, order
+from test_children import asks, order, through
 
 from ipyagent.journal.events import AssistantMessage, ChildEnded, ChildStarted, UsageReported
 from ipyagent.journal.journal import CHILDREN
@@ -78,6 +78,22 @@ def test_a_fork_sees_all_but_its_siblings_results(rig: FamilyRig) -> None:
         assert [tool["name"] for tool in body["tools"]] == [tool["name"] for tool in rig.bodies("do both")[0]["tools"]]
     heads = {json.dumps(body)[: json.dumps(body).rindex(MARK)] for body in rig.bodies("work on part")}
     assert len(heads) == 1, "one refused order beside them changes no sibling"
+
+
+def test_forks_called_through_call_tool_see_what_ran_before_them_in_the_message(rig: FamilyRig) -> None:
+    steps = through(("plan", {"steps": [{"step": "look"}]}))
+    rig.rules["do both"] = asks(*map(through, forks(2)), steps, *map(through, forks(1)))
+    rig.rules["work on part"] = lambda body, made: text("done")
+    rig.turn("do both")
+    seen = []
+    for body in rig.bodies("work on part"):
+        shown = [block["content"] for block in body["messages"][-1]["content"][:-1]]
+        seen.append([one if isinstance(one, str) else one[0]["text"] for one in shown])
+    *first, last = seen
+    assert first == [[PLACEHOLDER] * 4] * 2
+    assert "0 of 1 steps done" in last[2]
+    assert PLACEHOLDER not in last[:3]
+    assert last[3] == PLACEHOLDER
 
 
 def test_a_fork_that_forks_is_refused_without_a_model_call_also_when_it_is_taken_up_again(rig: FamilyRig) -> None:

@@ -453,7 +453,8 @@ class MemoryAccess:
             words = [*still_carried_out(known, head, old), *(each.words for each in evidence.quotes)]
             at = (word_of(old.fields.get("session")), old.fields.get("turn")) if was else ()
             if evidence.quotes:
-                at = (evidence.quotes[-1].session or self.session, evidence.quotes[-1].turn)
+                nearest = evidence.quotes[-1 if given else 0]  # what was not given comes best first
+                at = (nearest.session or self.session, nearest.turn)
             return Checked(place, self._marked(place, head, "said", words, at))
         personal, tidied = kind in PERSONAL, self._merged is not None
         theirs = bool(before) and not tidied and (place.scope == "user" or (personal and was in ("said", "", CLAIMED)))

@@ -67,7 +67,10 @@ _ASKS = re.compile(
     r"(?i)\s*(?:and |but |so |und |et |y )?(?:what|why|which|who|whose|where|when|how|does|do|did|is|are|was|were|"
     r"should|shall|has|have|was|warum|wieso|welche\w*|wer|wo|wann|wie|ist|sind|soll\w*|hat|pourquoi|quel\w*|qui|où|quand|"
     r"est-ce|faut-il|qué|por qué|cuál\w*|quién|dónde|cuándo|cómo|debe\w*|¿)\b|"
-    r".*(?:什么|怎么|哪|是不是|吗|か[。？?\s]*$)"
+    r".*(?:什么|怎么|哪|是不是|吗|か[。？?\s]*$)|"
+    r"\s*(?:and |but |so |und |et |y )?(?:any(?:thing|one|body|where)?|something|"
+    r"(?:is|are|was|were|does|did|has|have)n['’]?t|"
+    r"irgend\w*|gibt es|fällt|quelque chose|y a[ -]t[ -]il|algo|hay)\b[^,;，；、]*$"
 )
 _WONDERS = re.compile(
     r"(?i)\s*(?:and |but |so |und )?(?:(?:why|what|how)(?: come)? (?:does|do|did|is it|are they)|which|who|whose|where|"
@@ -305,6 +308,10 @@ class Typed:
         asked = stripped.endswith("吗") or not {"?", "？"}.isdisjoint(sentence[len(stripped) :])
         if _WONDERS.match(sentence) or (asked and _ASKS.match(clause) and not _POLITE.search(sentence)):
             return "that is a question of the user's"
+        colon = max(self.text.rfind(mark, start, end) for mark in ":：")
+        told = self.text[colon + 1 : last]
+        if asked and colon >= 0 and _ASKS.match(told) and not _POLITE.search(told):
+            return "that is a question of the user's"  # "load it and tell me: is anything odd?"
         return ""
 
     def whole(self, start: int, end: int, repeated: set[str]) -> str:
@@ -396,7 +403,8 @@ class Words:
         return brief(best) if best else ""
 
     def likely(self, text: str, repeated: Callable[[Typed], set[str]]) -> tuple[Quote, ...]:
-        """The user's own sentences that have most in common with a text, at most LIKELY, best first."""
+        """The user's own sentences that have most in common with a text, at most LIKELY, best first; one that has
+        nothing of it beyond the better ones tells nothing, unless it says no."""
         wanted = set(weighty(text))
         found: list[tuple[int, Quote]] = []
         for message in reversed(self._typed):
@@ -406,7 +414,13 @@ class Words:
                     common = len(shared(wanted, weighty(message.text[start:end])))
                     if common and not message.objection(start, end, pasted):
                         found.append((common, Quote(message.shown(start, end), message.session, message.turn)))
-        return tuple(quote for _, quote in sorted(found, key=lambda each: -each[0])[:LIKELY])
+        kept, had = list[Quote](), set[str]()
+        for _, quote in sorted(found, key=lambda each: -each[0])[:LIKELY]:
+            has = shared(wanted, weighty(quote.words))
+            if is_negated(quote.words) or has - had:
+                kept.append(quote)
+                had |= has
+        return tuple(kept)
 
     def _nearest(self, wanted: list[str], messages: Sequence[Typed]) -> str:
         best, most, goal = "", 0, set(wanted)

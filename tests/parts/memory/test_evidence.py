@@ -306,6 +306,47 @@ def test_a_fact_that_the_user_typed_is_theirs_also_when_no_words_are_given(tmp_p
         session.do(command="delete", path="/memories/project/c.md")
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "anything odd about the data quality?",
+        "load data.csv and tell me: anything odd about the data quality?",
+        "have a look. Isn't the data quality odd?",
+        "fällt dir an der Data quality etwas auf?",
+    ],
+)
+def test_words_that_were_not_given_are_none_that_asked_and_have_the_turn_of_the_nearest(
+    asked: str, tmp_path: Path
+) -> None:
+    session = Session(tmp_path)
+    session.says(asked)
+    session.background()
+    session.says("plot the others into fig.png")
+    session.says("remember that bubble_score is 10x what the others are")
+    fact = "bubble_score is 10x what the others are."
+    case = {"type": "project", "description": fact, "body": fact}
+    told = session.keep(text_of(case), [], name="a.md").head.fields
+    assert (told["source"], told["turn"]) == ("said", 3)
+    assert told["said"] == "remember that bubble_score is 10x what the others are"
+    session.do(command="delete", path="/memories/project/a.md")
+    odd = session.keep(text_of(case | {"body": f"{fact} The data quality is odd."}), [], name="b.md")
+    assert odd.source != "said", "that was only asked"
+    session.do(command="delete", path="/memories/project/b.md")
+    given = session.keep(text_of(case | {"body": "The data quality is odd."}), [asked], name="c.md")
+    assert "that is a question of the user's" in given.told
+
+
+def test_a_part_of_the_fact_that_was_said_elsewhere_keeps_the_turn_of_the_nearest_words(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    session.says("the scores come from the Leiden lab")
+    session.background()
+    session.says("remember that bubble_score is 10x what the others are")
+    fact = "bubble_score of the Leiden lab is 10x what the others are."
+    told = session.keep(text_of({"type": "project", "description": fact, "body": fact}), [], name="a.md").head.fields
+    assert (told["source"], told["turn"]) == ("said", 2)
+    assert "the scores come from the Leiden lab" in str(told["said"])
+
+
 def test_a_renamed_memory_carries_its_new_name_and_stays_the_users(tmp_path: Path) -> None:
     session = Session(tmp_path)
     session.says(MEDIANS)

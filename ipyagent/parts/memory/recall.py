@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from ipyagent.frontmatter import read_headed
 from ipyagent.journal.events import (
     Compacted,
     DecisionUndone,
@@ -29,7 +30,7 @@ from ipyagent.journal.events import (
     TurnCollapsed,
     TurnsRemoved,
 )
-from ipyagent.parts.memory.metadata_index import Memory, header_lines
+from ipyagent.parts.memory.metadata_index import Memory, header_lines, word_of
 from ipyagent.parts.memory.safe_paths import ROOT, SUFFIX
 from ipyagent.parts.memory.tokenizer import count
 
@@ -311,6 +312,12 @@ def named_in(text: str) -> list[NamedObject]:
     return list(found.values())[:MOST]
 
 
+def told_in(text: str) -> str:
+    """What a memory itself says: its name, description and body, without what its header keeps of where it is from."""
+    head = read_headed(text.encode("utf-8", "replace"))
+    return "\n".join((*(word_of(head.fields.get(key)) for key in ("name", "description")), head.body))
+
+
 def _coded(code: str, kind: str) -> Iterator[NamedObject]:
     """What a piece of code names; `kind` is what the words beside it call it."""
     if _PATH.fullmatch(code) or ("/" in code and re.fullmatch(r"[\w.@+/~-]+", code)):
@@ -435,7 +442,7 @@ def _on_file(name: str, path: Path | None, now: float, told: float) -> str:
         return ""
     if path.is_dir():
         return f"`{name}` exists"
-    since = " since this was written" if changed > told + 1 else ""
+    since = ", after this was written" if changed > told + 1 else ""
     return f"`{name}` exists, changed {_ago(now - changed)}{since}"
 
 

@@ -35,6 +35,7 @@ from ipyagent.parts.memory.recall import (
     look_up,
     named_in,
     surfaced_text,
+    told_in,
 )
 from ipyagent.parts.memory.selector import NAME, PATIENCE, Chosen, MemorySelector, record_if_open, tools_in_use
 from ipyagent.parts.memory.stores import MemoryStores
@@ -202,7 +203,7 @@ class TurnRecall:
 
     async def _checked(self, picked: list[RecallHit], now: float) -> list[RecallHit]:
         """The same with what still holds of each."""
-        names = [named_in(each.text) for each in picked]
+        names = [named_in(told_in(each.text)) for each in picked]
         if not any(names):
             return picked
         look = await self._look_up([named for some in names for named in some])

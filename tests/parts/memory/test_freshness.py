@@ -26,7 +26,7 @@ def test_a_file_that_is_there_tells_when_it_changed_and_one_that_is_not_is_misse
     lines = told("Load `orders.csv`, not data/old_orders.parquet.", {}, tmp_path)
     assert lines == ["`orders.csv` exists, changed 3 days ago", "`data/old_orders.parquet` is not there"]
     assert told("Load orders.csv first.", {}, tmp_path, written=then - 60) == [
-        "`orders.csv` exists, changed 3 days ago since this was written"
+        "`orders.csv` exists, changed 3 days ago, after this was written"
     ]
 
 

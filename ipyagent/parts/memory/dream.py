@@ -71,9 +71,16 @@ MOST_DELETED = 1 / 3
 """The part of the files that a dream may delete without the user's yes."""
 MOST_FINDINGS = 30
 EVERYWHERE = (
-    " These memories are the user's for all projects, and none of them is here: there is nothing to look at but the "
-    "memories themselves, so nothing is refuted by a file that is missing."
+    " These memories are the user's for all projects. You have the memory tool alone and cannot look into any "
+    "project: nothing is refuted by a file that you do not see."
 )
+HERE = (
+    "Check what can be checked: does a file, column or function that a memory names still exist (glob, grep, "
+    "read_file)? Did a later session say otherwise? Ask `past_sessions` for exactly what you doubt; transcripts are "
+    "never read whole. Sessions since the last time: {}."
+)
+"""How memories of a project are checked; those for all projects, as AMONG says."""
+AMONG = "Check the memories against each other: does a later one say otherwise?"
 _WRITES = ("create", "str_replace", "insert", "delete", "rename")
 
 class DreamProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,12 +176,14 @@ def order(
 ) -> str:
     """What a dream is told. `memories` newest first; `findings` what is wrong with index and headers; `sessions`
     ids of those since the `last` dream (Unix time, 0.0: never), newest first; `now` Unix time."""
+    here = scope == "project"
     values = {
         "today": datetime.fromtimestamp(now).strftime("%A %Y-%m-%d"),
-        "last": datetime.fromtimestamp(last).strftime("%Y-%m-%d") if last else "never",
+        "last": f"the last time was {datetime.fromtimestamp(last):%Y-%m-%d}" if last else "this is the first time",
         "scope": scope,
-        "care": "" if scope == "project" else EVERYWHERE,
-        "sessions": ", ".join(sessions[:MOST_FINDINGS]) or "none",
+        "care": "" if here else EVERYWHERE,
+        "gather": HERE.format(", ".join(sessions[:MOST_FINDINGS]) or "none") if here else AMONG,
+        "refuted": "a file you looked at, a later memory or the user's later words" if here else "a later memory",
         "findings": "\n".join(f"- {harmless(each)}" for each in findings[:MOST_FINDINGS]) or "(nothing)",
         "memories": manifest(memories),
         "replies": str(MOST_REPLIES),

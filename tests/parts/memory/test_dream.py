@@ -78,7 +78,7 @@ def test_the_order_lists_memories_findings_and_sessions_and_cannot_be_ended_by_t
     assert told.startswith("<dream>\n")
     assert told.count("</dream>") == told.count("</memories>") == 1
     assert "- [project] /memories/project/a.md (" in told
-    assert "the last time was never" in told
+    assert "; this is the first time. Tidy" in told
     assert "s1, s2" in told
     assert "{{" not in told
     assert len(system()) < 1_100

@@ -21,6 +21,7 @@ from ipyagent.journal.events import MemorySaved, SessionStarted, ToolReturned, T
 from ipyagent.loop.budget import spent_today
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.commands import dream_now, run_memory
+from ipyagent.parts.memory.extract import READERS
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.transaction import DreamLock
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text
@@ -195,6 +196,11 @@ def test_the_user_s_own_memories_have_dreams_of_their_own(room: DreamRoom) -> No
     room.turn(agent)
     theirs = [body for body in room.asked() if "/memories/user" in order_in(body)]
     assert [tool["name"] for tool in theirs[0]["tools"]] == ["memory"]
+    for body in (room.asked()[0], theirs[0]):
+        told = order_in(body)
+        named = {name for name in (*READERS, "past_sessions") if name in told}
+        assert named == {tool["name"] for tool in body["tools"]} - {"memory"}, "no tool is named that is not there"
+        assert ("a file you looked at" in told) == ("/memories/project" in told)
     [line] = [line for line in agent.notices if line.startswith("dream of your memories")]
     assert "1 changed (due.md), 1 deleted" in line
     assert own.exists("ref.md"), "no file of another project is missing here"

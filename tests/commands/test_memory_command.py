@@ -100,6 +100,18 @@ def test_the_list_says_type_source_day_and_what_it_is_about(agent: Agent) -> Non
     assert lines == run_memory(agent, "list").splitlines()
 
 
+def test_the_columns_of_the_list_stand_below_each_other_whatever_the_names(agent: Agent) -> None:
+    add(agent, "--type feedback --name plots Plots have titles")
+    add(agent, f"--name {'rates_of_carriers_' * 2}in_may Rates rise in May")
+    add(agent, f"--name {'x' * 80} Rates fall in June")
+    lines = [line for line in run_memory(agent, "list").splitlines() if line.startswith("  ")]
+    days = [line.find(line.rpartition("  Rates ")[0][-10:]) for line in lines if "Rates" in line]
+    plots = next(line for line in lines if "plots" in line)
+    assert days == 2 * [plots.index("  Plots have titles") - 10]
+    assert any("rates_of_carriers_rates_of_carriers_in_may.md " in line for line in lines)
+    assert any(f"  {'x' * 55}… " in line for line in lines)
+
+
 def test_a_name_is_found_in_every_form_and_a_wrong_one_is_helped(agent: Agent) -> None:
     add(agent, "--type feedback --name plots Plots have titles")
     for form in ("plots", "plots.md", "project/plots.md", "/memories/project/plots.md", "PLOTS", "Plots have titles"):

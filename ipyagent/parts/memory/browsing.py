@@ -21,7 +21,7 @@ from ipyagent.journal.protocols import Model
 from ipyagent.loop.session import Session
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.access import MemoryAccess
-from ipyagent.parts.memory.ranking import Ranked
+from ipyagent.parts.memory.ranking import FLOOR_VECTOR, Ranked
 from ipyagent.parts.memory.recall import RecalledMemories, days_between, ignores_memory, is_due
 from ipyagent.parts.memory.retriever import as_recalled
 from ipyagent.parts.memory.safe_paths import SCOPES
@@ -71,6 +71,8 @@ class MemoryUndo:
 
 DIFF_LINES = 2_000
 DIFF_CHARS = 100_000
+SHOWN = 0.005
+"""A score that is not 0.00 to the user; less is nothing in common, if no word is shared."""
 TRIED = 20
 """Memories that are told of a query."""
 
@@ -158,7 +160,8 @@ def explain(agent: RunningAgent, request: str, most: int = 10) -> list[Explained
         for memory, why, score in found.items
     ]
     taken = {memory.path for memory, _, _ in found.items}
-    for item in ranked[:most]:
+    close = [item for item in ranked if item.words or item.score >= SHOWN or item.likeness >= FLOOR_VECTOR]
+    for item in close[:most]:
         if item.memory.path not in taken:
             seen = choosing.is_known(item.memory, known)
             why = f"{item.why}; {'shown in this session already' if seen else 'not picked'}"

@@ -7,7 +7,7 @@ import re
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ipyagent.parts import RunningAgent
 
 WIDTH = 100
+NAME_WIDTH = 56
 SHOWN = 10
 
 
@@ -117,17 +118,22 @@ def list_all(doing: MemoryCommandRun) -> list[str]:
             continue
         folder = access.store(scope).folder
         lines.append(f"{scope}, {_count(len(listed), 'memory', 'memories')} in {folder}")
-        lines += [f"  {_row(memory)}" for memory in listed]
+        lines += [f"  {row}" for row in _rows(listed)]
     if every and not any(row.startswith("  ") for row in lines):
         lines.append("none yet: %memory add TEXT saves one, and the agent saves some automatically")
     return lines
 
 
-def _row(memory: Memory) -> str:
-    marks = " ".join(part for part in (memory.kind or "no type", memory.source_words) if part)
-    told = memory.description or memory.title
-    problem = f"  ! {one_line(memory.problems[0], WIDTH)}" if memory.problems else ""
-    return f"{one_line(memory.name):<34} {marks:<18} {_day(memory.modified)}  {one_line(told, WIDTH)}{problem}"
+def _rows(memories: Sequence[Memory]) -> Iterator[str]:
+    """A line each, in columns: longer names and marks make them wider, and are cut where they are too long."""
+    names = [one_line(memory.name, NAME_WIDTH) for memory in memories]
+    sources = ((memory.kind or "no type", memory.source_words) for memory in memories)
+    marks = [one_line(" ".join(filter(None, each)), NAME_WIDTH) for each in sources]
+    wide, wider = (max((low, *map(len, each))) for low, each in ((34, names), (18, marks)))
+    for memory, name, mark in zip(memories, names, marks, strict=True):
+        told = memory.description or memory.title
+        problem = f"  ! {one_line(memory.problems[0], WIDTH)}" if memory.problems else ""
+        yield f"{name:<{wide}} {mark:<{wider}} {_day(memory.modified)}  {one_line(told, WIDTH)}{problem}"
 
 
 def show(doing: MemoryCommandRun) -> list[str]:

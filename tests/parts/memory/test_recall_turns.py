@@ -29,6 +29,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.browsing import explain
+from ipyagent.parts.memory.commands import run_memory
 from ipyagent.practice.model import memories as selecting
 from ipyagent.practice.replies import Reply, fault, text
 from ipyagent.practice.replies import tool as calls
@@ -330,7 +331,7 @@ def test_what_still_holds_is_told_with_the_memory_and_a_damaged_one_or_index_cos
     words = brain.words(0)
     assert "`df.region` no longer exists" in words
     assert "`df` has the column `price`" in words
-    assert "`orders.csv` exists, changed just now since this was written" in words
+    assert "`orders.csv` exists, changed just now, after this was written" in words
 
 
 def test_a_dry_run_tells_what_would_be_picked_and_why(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
@@ -346,6 +347,32 @@ def test_a_dry_run_tells_what_would_be_picked_and_why(make: Make, brain: Brain, 
     offline = make(recall_selector=False)
     names = {each.recalled.path.rpartition("/")[2] for each in explain(offline, "plot the orders")}
     assert names == {"plots.md", "orders.md"}
+
+
+def test_what_only_the_header_keeps_of_a_memory_is_not_checked(
+    make: Make, brain: Brain, save: Callable[..., Path]
+) -> None:
+    file = save("plots.md", "Plots of orders", "Plot `orders.csv` in blue.")
+    words = "remember to plot the orders in blue, as in `fig.png`"
+    file.write_text(file.read_text().replace("type: feedback", f"type: feedback\nsource: said\nsaid: {words}"))
+    agent = make(recall_selector=False)
+    for name in ("orders.csv", "fig.png"):
+        (agent.folder / name).write_text("1")
+    agent.run_sync("plot the orders")
+    assert "(Checked now: `orders.csv` exists" in brain.words(0)
+    assert "fig.png" not in brain.words(0)
+
+
+def test_a_dry_run_leaves_out_what_has_nothing_in_common_with_the_request(
+    make: Make, save: Callable[..., Path]
+) -> None:
+    pytest.importorskip("wordllama", reason="the extra `embeddings` is not installed")
+    save("plots.md", "Plots use the colour-blind palette")
+    save("wiki.md", "The wiki is at wiki.example.org", when=OLD - 9_000)
+    agent = make(recall_selector=False)
+    found = explain(agent, "plot the penguins by island")
+    assert [each.recalled.path for each in found] == ["/memories/project/plots.md"]
+    assert "0.00" not in run_memory(agent, "recall plot the penguins by island")
 
 
 TURKISH = "stok rakamları haftada bir, pazartesi sabahı güncelleniyor"

@@ -229,7 +229,8 @@ def weigh(
     net, cost, saving, cut = max(fit or weighed, key=lambda item: item[0])
     verdict = ClearDecision(clear=bool(fit), cut=cut, cost=cost, saving=saving, priced=priced)
     if tight and not fit and all(each.cleared < need for each in cuts):
-        words = f"kept {_old(cuts[0].results)}: the prompt would be near the auto-compact threshold without them too"
+        them = "it" if cuts[0].results == 1 else "them"
+        words = f"kept {_old(cuts[0].results)}: the prompt would be near the auto-compact threshold without {them} too"
     elif tight and fit and asked:
         words = f"{cleared_words(cut.results, cut.cleared)}: {ASKED}; {_costs(cost, cut, priced)}"
     else:

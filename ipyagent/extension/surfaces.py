@@ -83,7 +83,7 @@ def run_panel(extension: Extension, line: str) -> str:
 
     tab, known = line.strip() or "context", tab_names(extension.agent_now)
     if tab not in known:
-        raise UsageError(f"there is no tab {tab!r}{nearest(tab, known)}; %agent panel [{'|'.join(known)}]")
+        raise UsageError(f"there is no tab {tab!r}; %agent panel [{'|'.join(known)}]{nearest(tab, known)}")
     if is_live(extension):
         live_board(extension).open(tab)
         return ""

@@ -458,7 +458,7 @@ def _vega(value: Any) -> str:
     data = value.get("data") if isinstance(value, dict) else None
     if isinstance(data, dict) and isinstance(data.get("values"), list):
         rows.append(len(data["values"]))
-    return f"{told}, {sum(rows):,} rows" if rows and told else told
+    return f"{told}, {sum(rows):,} row{'s' * (sum(rows) != 1)}" if rows and told else told
 
 
 # ---- An exception of user code as short plain text: the user's frames, the last of the library's, none of ours.

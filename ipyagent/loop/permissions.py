@@ -38,10 +38,12 @@ DESTRUCTIVE = (
     "ask the user to do it, or to run the cell where they can answer."
 )
 CONFINED = (
-    "{tool} needs a permission because {danger}, and nobody can be asked here. To let it run: `%agent allow {pattern}`."
+    "{tool} needs a permission because {danger}, and nobody can be asked here. To let it run: {auto}`%agent allow {pattern}`."
 )
 TITLES = {"project": "Let this command write in the project?", "open": "Run this command outside the sandbox?"}
-READ_ONLY = "{tool} was not run: mode is read_only, nothing may be changed. The user leaves it with `%agent mode ask`."
+READ_ONLY = "{tool} was not run: mode is read_only, nothing may be changed. {leave}"
+LEAVE = "The user leaves it with `%agent mode ask`."
+OF_CELL = "The mode holds for this cell: the user leaves it with another cell."
 
 _RULE = re.compile(r"([a-zA-Z0-9_-]{1,64})(?:\((.*)\))?", re.DOTALL)
 _ESCAPED = re.compile(r"\[([*?[])\]")
@@ -166,6 +168,7 @@ class Permissions:
         self._root = str(root.resolve())
         self._session: list[PermissionRule] = []
         self._recorded = ""
+        self._leave = LEAVE
         self._mode: Mode = "ask"
         self.mode = mode
 
@@ -189,10 +192,12 @@ class Permissions:
         """The session's rules, then the project's. Raises SettingError for a broken file."""
         return (*self._session, *map(parse_rule, self._read().get(self._root, [])))
 
-    def with_mode(self, mode: Mode) -> Permissions:
-        """The same rules under another mode: for one request."""
+    def with_mode(self, mode: Mode, leave: str = OF_CELL) -> Permissions:
+        """The same rules under another mode: for one request. `leave` tells the model how a mode read_only ends that
+        is not this one's already."""
         other = Permissions(self._store, Path(self._root), mode)
         other._session = self._session
+        other._leave = self._leave if mode == self._mode else leave
         return other
 
     def for_recorded(self, tool: str) -> Permissions:
@@ -213,7 +218,7 @@ class Permissions:
         if needs is not None:
             return self._at_level(tool, input, workspace, can_ask, needs)
         if self._mode == "read_only" and tool.writes(input, workspace):
-            return Deny(READ_ONLY.format(tool=tool.name), "mode")
+            return self._read_only(tool)
         if tool.permission(input, workspace) == "none":
             return Allow("mode")
         danger = tool.destructive(input, workspace)
@@ -233,12 +238,15 @@ class Permissions:
         question = tool.question(input, workspace)
         return Ask(question, pattern, digest_of(tool, input, question), danger)
 
+    def _read_only(self, tool: Tool) -> Deny:
+        return Deny(READ_ONLY.format(tool=tool.name, leave=self._leave), "mode")
+
     def _at_level(
         self, tool: Tool, input: dict[str, Any], workspace: Workspace, can_ask: bool, needs: Needed
     ) -> Decision:
         level = needs.level or "open"
         if self._mode == "read_only":
-            return Allow("mode", level="read") if level == "read" else Deny(READ_ONLY.format(tool=tool.name), "mode")
+            return Allow("mode", level="read") if level == "read" else self._read_only(tool)
         destroys = tool.destructive(input, workspace)
         for rule in self.rules:
             given, covering = _level_of(rule)
@@ -258,7 +266,8 @@ class Permissions:
         if level == "project":
             pattern = pattern.replace("(", f"({_PROJECT}", 1)
         if not can_ask:
-            return Deny(CONFINED.format(tool=tool.name, danger=why, pattern=pattern), "headless")
+            auto = "`%agent mode auto` or " if self._mode == "ask" and level != "open" and not needs.danger else ""
+            return Deny(CONFINED.format(tool=tool.name, danger=why, auto=auto, pattern=pattern), "headless")
         question = tool.question(input, workspace)
         digest = digest_of(tool, input, question)
         if needs.level:

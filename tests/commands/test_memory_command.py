@@ -116,7 +116,7 @@ def test_a_name_is_found_in_every_form_and_a_wrong_one_is_helped(agent: Agent) -
     add(agent, "--type feedback --name plots Plots have titles")
     for form in ("plots", "plots.md", "project/plots.md", "/memories/project/plots.md", "PLOTS", "Plots have titles"):
         assert "Plots have titles" in run_memory(agent, f"show {form}")
-    with pytest.raises(UsageError, match=re.escape("did you mean plots.md?")):
+    with pytest.raises(UsageError, match=re.escape("; %memory lists them; did you mean plots.md?")):
         run_memory(agent, "show plot")
     add(agent, "--type user --name plots I like plots")
     with pytest.raises(UsageError, match=r"may be user/plots\.md, project/plots\.md"):
@@ -334,7 +334,7 @@ def test_off_and_on_path_and_stats(agent: Agent) -> None:
         ("search", "say what to look for"),
         ("show", "name a memory"),
         ("rename a", "NAME NEW"),
-        ("history zebra", "no memory 'zebra'"),
+        ("history zebra", "no memory 'zebra'; %memory lists them"),
         ("extract", "no conversation"),
     ],
 )

@@ -201,7 +201,9 @@ def test_near_the_threshold_one_batch_frees_what_is_needed_and_pays_or_nothing_g
     assert "the auto-compact threshold is near" in verdict.words
     few = weigh([little], RATES, turns=20, need=15_000, near=True)
     assert not few.clear, "a request or two later it would be near again"
-    assert "would be near the auto-compact threshold without them too" in few.words
+    assert "would be near the auto-compact threshold without it too" in few.words
+    several = weigh([ClearCandidate(8, 2, 1_200, 100)], RATES, turns=20, need=15_000, near=True)
+    assert "would be near the auto-compact threshold without them too" in several.words
     small = ClearCandidate(0, 2, 600, 100, carried=10**6)
     assert weigh([small], RATES, turns=20).clear
     assert not weigh([small], RATES, turns=20, need=700).clear, "too little for a break of the cache"

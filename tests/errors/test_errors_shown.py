@@ -112,6 +112,7 @@ LINES = {
     "%agent rollback 99": ("there is only turn 1", "not '99'"),
     "%agent subagents stop bee": ("no sub-agent 'bee'", "running: none"),
     "%agent messages 99": ("no message '99'", "%agent messages lists them"),
+    "%agent panel contxt": ("there is no tab 'contxt'", "]; did you mean context?"),
     "%agent panel nothing": ("there is no tab 'nothing'", "%agent panel [context|"),
     "%agent cells out.ipynb": ("has not run any code", "ask it"),
     "%compact": ("nothing was compacted", "%context"),

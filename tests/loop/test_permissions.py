@@ -88,6 +88,40 @@ def test_read_only_denies_whatever_may_write(permissions: Permissions, decide: D
     assert isinstance(decide("read_file", path="/etc/passwd"), Ask)
 
 
+def test_a_denial_says_how_the_mode_read_only_of_a_cell_and_of_a_session_ends(
+    permissions: Permissions, workspace: ShellWorkspace
+) -> None:
+    def said(of: Permissions, *call: Any) -> str:
+        denied = of.decide(TOOLS[call[0]], call[1], workspace, True)
+        assert isinstance(denied, Deny)
+        return denied.reason
+
+    for call in (("python", {"code": "1"}), ("shell", {"command": "make", "needs": "project"})):
+        permissions.mode = "auto"
+        cell = permissions.with_mode("read_only")
+        for one in (cell, cell.for_recorded("python"), cell.with_mode("read_only", "This agent only looks.")):
+            assert said(one, *call).endswith("The mode holds for this cell: the user leaves it with another cell.")
+        assert said(permissions.with_mode("read_only", "This agent only looks."), *call).endswith(" only looks.")
+        permissions.mode = "read_only"
+        for one in (permissions, permissions.with_mode("read_only")):
+            assert said(one, *call).endswith("The user leaves it with `%agent mode ask`.")
+
+
+def test_where_nobody_can_be_asked_a_command_is_told_of_mode_auto_if_that_would_run_it(
+    permissions: Permissions, decide: Decide
+) -> None:
+    def said(**given: Any) -> str:
+        denied = decide("shell", can_ask=False, **given)
+        assert isinstance(denied, Deny)
+        return denied.reason.partition("To let it run: ")[2]
+
+    assert said(command="make", needs="project") == "`%agent mode auto` or `%agent allow shell(project: make)`."
+    assert said(command="make", needs="network") == "`%agent allow shell(make)`."
+    permissions.mode = "auto"
+    assert decide("shell", can_ask=False, command="make", needs="project") == Allow("mode", level="project")
+    assert said(command="make", needs="network") == "`%agent allow shell(make)`."
+
+
 def test_auto_allows_all_but_what_destroys(permissions: Permissions, decide: Decide) -> None:
     permissions.mode = "auto"
     assert decide("python", code="x = 1") == Allow("mode")

@@ -268,6 +268,24 @@ def test_what_is_answered_is_right_or_it_says_that_it_cannot(tmp_path: Path) -> 
         assert never not in said.replace("help", "")
 
 
+def test_what_cannot_be_done_is_told_of_the_table_in_question(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    room.namespace |= {
+        "hotel": pd.DataFrame({"city": ["Rome"], "nights": [2]}),
+        "insurance": pd.DataFrame({"charges": [1.0, 2.0], "region": ["n", "s"], "smoker": ["yes", "no"]}),
+        "policies": pd.DataFrame({"charges": [3.0], "region": ["e"]}),
+    }
+    asked = "average charges by region for the smokers"
+    for table, column in (("policies", "charges"), ("insurance", "charges"), ("insurance", "smoker")):
+        room.ask(f"how many rows per {column} in {table}?")
+        room.ask("how are you?")
+        assert f"`{table}` has no column “region for the smokers”" in room.ask(asked)
+    room.ask("how many rows per city in hotel?")
+    assert "`insurance` has no column “region for the smokers”" in room.ask(asked), "hotel has no charges"
+    assert "`hotel` has no column “size”" in room.ask("average size")
+    assert "`policies` has no column “size”" in room.ask("average size in policies")
+
+
 def test_only_applies_to_the_last_answered_question_and_to_none_in_the_same_text(tmp_path: Path) -> None:
     room = Room(tmp_path)
     room.namespace["t"] = SMALL

@@ -200,7 +200,8 @@ def frame_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
         yield f"  {look.label(frame.columns[at], 60)}: {column_words(column, look, exact_cells, 160)}"
     if columns > shown:
         more = (look.label(frame.columns[at], 30) for at in range(shown, columns))
-        yield f"  {columns - shown:,} more columns: {look.items(more, min(width // 5, 600), columns - shown)}"
+        words = f"{columns - shown:,} more column{'s' * (columns - shown != 1)}"
+        yield f"  {words}: {look.items(more, min(width // 5, 600), columns - shown)}"
     if not rows:
         return
     names = [look.label(frame.columns[at], 40) for at in range(min(columns, 12))]

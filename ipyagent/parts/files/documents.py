@@ -102,7 +102,8 @@ class Pages:
         """The numbered rows that fit, and a line that says which they are. `more` stands before `count` when there
         are others beyond it. Raises ToolFailure when there is none."""
         if self.offset > count:
-            raise ToolFailure(f"`offset` is {self.offset}, but there are {more}{' ' * bool(more)}{count:,} rows")
+            there = f"{more}{' ' * bool(more)}{counted(count, 'row')}"
+            raise ToolFailure(f"`offset` is {self.offset}, but there {'is' if there == '1 row' else 'are'} {there}")
         lines: list[str] = []
         for number, row in rows:
             if len(row) > LONGEST_LINE:
@@ -122,7 +123,11 @@ def delimited_text(
     out. Raises ToolFailure."""
     delimiter = delimiter or _separator(text)
     records = _Records(text, delimiter, stop)
-    head = f"{name}: {{}} rows x {{}} columns, {about}, separator {delimiter!r}"
+
+    def title(rows: int, columns: int) -> str:
+        size = f"{'' if whole else 'more than '}{counted(rows, 'row')} x {counted(columns, 'column')}"
+        return f"{name}: {size}, {about}, separator {delimiter!r}"
+
     try:
         header = next(records, [])
         if not header:
@@ -132,8 +137,7 @@ def delimited_text(
             asked = [(at, records.raw) for at, _ in enumerate(records, 1) if pages.offset <= at <= pages.last]
             count = records.count - 1 - (not whole)
             asked, more = [row for row in asked if row[0] <= count], "" if whole else "more than"
-            title = head.format(f"{more}{' ' * bool(more)}{count:,}", len(header))
-            return clean("\n".join([title, f"     \t{header_line}", *pages.shown(asked, count, more)]))
+            return clean("\n".join([title(count, len(header)), f"     \t{header_line}", *pages.shown(asked, count, more)]))
         taken: list[list[str]] = []
         for row in records:
             taken.append(row)
@@ -152,15 +156,15 @@ def delimited_text(
     by_one = len(odd) == len(taken) and all(len(row) == len(header) + 1 for row in taken)
     if by_one:
         header = ["", *header]
-    lines = [head.format(f"{'' if whole else 'more than '}{total:,}", len(header)), ""]
+    lines = [title(total, len(header)), ""]
     lines += [f"columns{of_the_first(len(taken), len(taken) == total and whole)}:"]
     for number, column in enumerate(header[:MOST_COLUMNS]):
         stop.check()
         values = [row[number] if number < len(row) else "" for row in taken]
         lines.append(f"  {short(column) or NO_NAME}: {without_values(column, kind_of(values))}")
     if len(header) > MOST_COLUMNS:
-        lines.append(f"  [… {len(header) - MOST_COLUMNS:,} more columns]")
-    lines += ["", f"first {min(ROWS, len(taken))} rows:"]
+        lines.append(f"  [… {counted(len(header) - MOST_COLUMNS, 'more column')}]")
+    lines += ["", f"first {counted(min(ROWS, len(taken)), 'row')}:"]
     made = io.StringIO()  # quoted where it must be, so that a separator within a value shows as one
     rows = [[short(value) for value in row[:MOST_COLUMNS]] for row in [header, *taken[:ROWS]]]
     csv.writer(made, delimiter=delimiter, lineterminator="\n").writerows(rows)
@@ -175,9 +179,14 @@ def delimited_text(
     return clean("\n".join(lines))
 
 
+def counted(number: int, what: str) -> str:
+    """ "1 row", "2,000 rows"."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def of_the_first(rows: int, all_of_them: bool) -> str:
     """What a heading adds when kinds and ranges come from the first rows only."""
-    return "" if all_of_them else f" (kinds and values of the first {rows:,} rows only)"
+    return "" if all_of_them else f" (kinds and values of the first {counted(rows, 'row')} only)"
 
 
 class _Records:
@@ -288,7 +297,8 @@ def parquet_text(path: Path, name: str, pages: Pages, stop: Stop) -> str:
             count, last = meta.num_rows, ROWS if pages.profile else pages.last
             rows = _parquet_rows(file, pages.offset, min(last, count), len(fields), stop)
             heading = "\t".join(_tabless(field.name) for field in fields)
-            title = f"{name}: {count:,} rows x {len(schema)} columns, {meta.num_row_groups} row groups"
+            size = f"{counted(count, 'row')} x {counted(len(schema), 'column')}"
+            title = f"{name}: {size}, {counted(meta.num_row_groups, 'row group')}"
             if not pages.profile:
                 return clean("\n".join([title, f"     \t{heading}", *pages.shown(rows, count)]))
             unpacked = sum(meta.row_group(at).total_byte_size for at in range(meta.num_row_groups))
@@ -304,8 +314,8 @@ def parquet_text(path: Path, name: str, pages: Pages, stop: Stop) -> str:
     told = [without_values(field.name, f"{field.type}{said}") for field, said in zip(fields, words, strict=True)]
     lines += [f"  {short(field.name)}: {said}" for field, said in zip(fields, told, strict=True)]
     if len(schema) > len(fields):
-        lines.append(f"  [… {len(schema) - len(fields):,} more columns]")
-    lines += ["", f"first {len(head)} rows:", heading, *head]
+        lines.append(f"  [… {counted(len(schema) - len(fields), 'more column')}]")
+    lines += ["", f"first {counted(len(head), 'row')}:", heading, *head]
     return clean("\n".join(lines))
 
 

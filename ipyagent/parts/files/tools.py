@@ -30,6 +30,7 @@ from ipyagent.parts.files.documents import (
     ROWS,
     Pages,
     Stop,
+    counted,
     delimited_text,
     in_worker,
     kind_of,
@@ -133,7 +134,8 @@ def _shown(
     if kind:
         if not whole:
             raise ToolFailure(f"{name} is a picture of {size:,} bytes, too large to show")
-        return ToolOutput(blocks=(text_block(f"{name}:"), picture(data, kind)), note=f"{kind}, {size:,} bytes")
+        about = f"{kind}, {size:,} bytes"
+        return ToolOutput(blocks=(text_block(f"{name}: {about}"), picture(data, kind)), note=about)
     suffix = path.suffix.lower()
     pages = Pages(offset, limit, most)
     if data.startswith(b"%PDF-"):
@@ -171,7 +173,7 @@ def _lined(text: str, offset: int, limit: int, most: int, remark: str) -> str:
     if lines[-1] == "":
         lines.pop()
     if offset > len(lines):
-        raise ToolFailure(f"`offset` is {offset}, but there are {len(lines):,} lines")
+        raise ToolFailure(f"`offset` is {offset}, but there {'is' if len(lines) == 1 else 'are'} {counted(len(lines), 'line')}")
     shown_lines: list[str] = []
     for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset):
         if len(line) > LONGEST_LINE:
@@ -211,7 +213,7 @@ def pdf_text(data: bytes, whole: bool, offset: int, limit: int, most: int, stop:
         pages = reader.pages
         count = len(pages)
         if offset > count:
-            raise ToolFailure(f"`offset` is {offset}, but there are {count} pages")
+            raise ToolFailure(f"`offset` is {offset}, but there {'is' if count == 1 else 'are'} {counted(count, 'page')}")
         for number in range(offset - 1, min(count, offset - 1 + limit)):
             stop.check()
             text = f"--- page {number + 1} of {count} ---\n{pages[number].extract_text().strip() or NO_TEXT}"
@@ -296,12 +298,12 @@ def _sheet_text(sheet: Any, formulas: Any, pages: Pages, stop: Stop) -> str:
     header, *filled = filled
     first = next(at for at, row in enumerate(rows) if row is header)
     width = max(len(header), *(len(row) for row in filled)) if filled else len(header)
-    columns = f"{width}" if width <= MOST_COLUMNS else f"more than {MOST_COLUMNS}"
-    counted = f"{len(filled):,} rows"
+    columns = counted(width, "column") if width <= MOST_COLUMNS else f"more than {MOST_COLUMNS} columns"
+    size = counted(len(filled), "row")
     if rest:  # what a file says of its size may be wrong, and the rest is not read
         said = f" (the file says {declared - first - 1:,})" if declared else ""
-        counted = f"{rest} {counted}{said}"
-    lines = [f"{title}: {counted} x {columns} columns", ""]
+        size = f"{rest} {size}{said}"
+    lines = [f"{title}: {size} x {columns}", ""]
     heading = "\t".join(_cell(value) for value in header[:MOST_COLUMNS])
     if not pages.profile:
         asked = enumerate(filled[pages.offset - 1 : pages.last], pages.offset)
@@ -316,7 +318,7 @@ def _sheet_text(sheet: Any, formulas: Any, pages: Pages, stop: Stop) -> str:
         kind = _kind([row[number] if number < len(row) else None for row in filled])
         name = _cell(header[number] if number < len(header) else None) or NO_NAME
         lines.append(f"  {name}: {without_values(name, kind)}")
-    lines += ["", f"first {min(ROWS, len(filled))} rows:", heading]
+    lines += ["", f"first {counted(min(ROWS, len(filled)), 'row')}:", heading]
     lines += ["\t".join(_cell(value) for value in row[:MOST_COLUMNS]) for row in filled[:ROWS]]
     if len(filled) > ROWS or rest:
         lines.append(f"[{_WHERE}]")

@@ -415,7 +415,7 @@ def _short(value: Any) -> str:
     """A few words on a value: its type, a table's columns."""
     columns = _columns(value)
     name = type(value).__name__
-    return f"{name} with {len(columns)} columns" if columns is not None else name
+    return f"{name} with {len(columns)} column{'s' * (len(columns) != 1)}" if columns is not None else name
 
 
 # ---------------------------------------------------------------------- what is told

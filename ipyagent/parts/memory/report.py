@@ -82,7 +82,7 @@ class MemoryCommandRun:
                 inside = text.removesuffix(".md").removeprefix(f"{scope}/") + ".md"
                 if moved := self.access.missing(Address(scope, inside)):
                     raise UsageError(moved)
-        raise UsageError(f"no memory {text!r}{nearest(text, known, cutoff=0.4)}; %memory lists them")
+        raise UsageError(f"no memory {text!r}; %memory lists them{nearest(text, known, cutoff=0.4)}")
 
     def once(self, text: str) -> Address:
         """The same; also one that is only in the history."""

@@ -63,6 +63,7 @@ NAME = "agent"
 SEEN = "hand many steps or independent pieces to a sub-agent"
 """What the model is told of it before it looks."""
 OFF = "sub-agents are off (the setting `subagents`)"
+LOOKS = "This agent only looks: say in your answer what should be changed."
 _ABOUT = """Give work to a sub-agent and get its answer: many steps of which you need only the result, or independent
 pieces, side by side in one message. Say all it must know and what to answer. Its `python` has a copy of the user's
 namespace: only what it hands back by name reaches the user.
@@ -311,7 +312,7 @@ class SubagentManager(Part):
                 model,
                 info,
                 tools=self._tools(child, parent, state_of(settings, info, 0).window) if tools is None else tools,
-                permissions=parent.permissions.with_mode("read_only") if kind.looks else parent.permissions,
+                permissions=parent.permissions.with_mode("read_only", LOOKS) if kind.looks else parent.permissions,
                 limits=self._within(parent, limits_of(settings, Options(), info)),
                 state=lambda info, tokens: state_of(settings, info, tokens),
                 setting=parent.setting,

@@ -216,8 +216,8 @@ def unknown(task: Task) -> str:
     return task.say(
         f"I am the practice model: fixed forms of requests, not a language model.{' This is none of them.' * none}\n\n"
         f"What I can do, by example:\n\n{examples}\n\n"
-        "For a real model set ANTHROPIC_API_KEY (or ANTHROPIC_BASE_URL for a local server), then `%agent model NAME`.",
+        "For a real model: `%agent model NAME`, with ANTHROPIC_API_KEY set (or ANTHROPIC_BASE_URL for a local server).",
         f"我是练习模型：只认识固定的请求形式，不是语言模型。{'这个请求不在其中。' * none}\n\n"
         f"我会的，举例：\n\n{examples}\n\n"
-        "要用真正的模型：设置 ANTHROPIC_API_KEY（或本地服务器的 ANTHROPIC_BASE_URL），然后 `%agent model NAME`。",
+        "要用真正的模型：`%agent model NAME`，并已设置 ANTHROPIC_API_KEY（或本地服务器的 ANTHROPIC_BASE_URL）。",
     )

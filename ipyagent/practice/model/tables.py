@@ -14,6 +14,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -166,6 +167,14 @@ class Asked(NamedTuple):
                 raise
         return tuple(dict.fromkeys(map(self.table.column, parts)))
 
+    def fitting(self) -> int:
+        """How many gaps name columns of the table."""
+        fits = 0
+        for slot in self.slots.keys() & {"column", "columns", "groups", "other"}:
+            with suppress(Cannot):
+                fits += bool(self.columns(slot))
+        return fits
+
 
 Reading = tuple[Callable[[Asked], Work], Mapping[str, str]]
 """One way to read a request: what makes its form's work, and what stands in the form's gaps."""
@@ -245,7 +254,8 @@ def answer(task: Task, text: str, read: Callable[[str], list[Reading]], only: st
     meant ("": all)."""
     tables = yield from look(task)
     found: dict[str, tuple[Table, Work]] = {}
-    why: list[Cannot] = []
+    why: list[tuple[Cannot, tuple[int, bool]]] = []  # and how near it is: columns that the table has, asked about last
+    newest = _newest(task, tables)
     for said, table in _mentions(text, tables):
         for build, slots in read(said):
             try:
@@ -253,13 +263,15 @@ def answer(task: Task, text: str, read: Callable[[str], list[Reading]], only: st
                 if "table" in slots:
                     whose = [_named(task, tables, slots["table"])]
             except Cannot as problem:
-                why.append(problem)
+                why.append((problem, (0, False)))
                 continue
             for each in whose:
+                asked = Asked(task, each, slots)
                 try:
-                    work = build(Asked(task, each, slots))
+                    work = build(asked)
                 except Cannot as problem:
-                    why.insert(0 if table else len(why), problem)
+                    near = (len(slots) + 1 if table else asked.fitting(), each.name == newest)
+                    why.insert(0 if table else len(why), (problem, near))
                     continue
                 found.setdefault(work.code(each.name), (each, work))
     if len(found) == 1:
@@ -270,9 +282,19 @@ def answer(task: Task, text: str, read: Callable[[str], list[Reading]], only: st
                         f"这个请求有不止一种理解：\n\n{ways}\n\n请说得更确切些，并写明表名。")  # fmt: skip
     for word in re.findall(r"[A-Za-z_]\w*", "" if tables else text):
         _gone(task, word)
-    closest = next((each for each in why if each.near), next(iter(why), NO_TABLE))
+    closest, _ = max(why, key=lambda each: (each[0].near, each[1]), default=(NO_TABLE, (0, False)))
     return task.say(*closest.texts) + task.say("\n\nI know fixed forms of requests only; “help” lists them.",
                                                "\n\n我只认识固定的请求形式；“help” 会列出来。")  # fmt: skip
+
+
+def _newest(task: Task, tables: Mapping[str, Table]) -> str:
+    """The table that the last turn with one computed on; "" without such a turn."""
+    name = re.compile(rf"(?<!\w){_any(tables)}(?!\w)")
+    for turn in reversed(task.conversation.turns[:-1]):
+        for step in reversed(turn.steps):
+            if step.code and not looks(step.code) and (used := name.search(step.code)):
+                return used["name"]
+    return ""
 
 
 def _done(task: Task, table: Table, work: Work, only: str) -> Recipe:

@@ -121,7 +121,7 @@ def test_parquet_comes_as_schema_and_first_rows(here: ShellWorkspace) -> None:
 
 def test_an_empty_and_a_broken_parquet_file(here: ShellWorkspace) -> None:
     parquet.write_table(pyarrow.table({"n": pyarrow.array([], pyarrow.int64())}), here.root / "empty.parquet")
-    assert "0 rows x 1 columns" in read(here, "empty.parquet")
+    assert "0 rows x 1 column, 1 row group" in read(here, "empty.parquet")
     (here.root / "broken.parquet").write_bytes(b"PAR1" + b"\0" * 40)
     with pytest.raises(ToolFailure, match=r"broken\.parquet cannot be read as Parquet"):
         read(here, "broken.parquet")
@@ -133,7 +133,7 @@ def test_parquet_columns_are_told_by_their_place(here: ShellWorkspace) -> None:
     assert read(here, "twice.parquet").endswith("a\ta\n1\tx\n2\ty")
     parquet.write_table(pyarrow.table({"s": [{"x": 1, "y": 2}], "t": ["p\tq\nr"]}), here.root / "nested.parquet")
     nested = read(here, "nested.parquet")
-    assert "1 rows x 2 columns" in nested
+    assert "1 row x 2 columns, 1 row group\n" in nested
     assert nested.endswith("s\tt\n{'x': 1, 'y': 2}\tp\\tq\\nr")
     wide = pyarrow.table({f"c{number}": [number] for number in range(250)})
     parquet.write_table(wide, here.root / "wide.parquet")
@@ -151,10 +151,15 @@ def test_parquet_values_that_python_cannot_hold_are_told(here: ShellWorkspace) -
         (bad, "(string that cannot be shown)"),
     ):
         parquet.write_table(pyarrow.table({"a": column}), here.root / "odd.parquet")
-        assert read(here, "odd.parquet").endswith(f"first 1 rows:\na\n{wanted}")
+        assert read(here, "odd.parquet").endswith(f"first 1 row:\na\n{wanted}")
 
 
 # ---------------------------------------------------------------------- CSV
+
+
+def size_of(frame: pandas.DataFrame) -> str:
+    rows, columns = frame.shape
+    return f"{rows:,} row{'s' * (rows != 1)} x {columns:,} column{'s' * (columns != 1)}"
 
 
 def table(here: ShellWorkspace, text: str, name: str = "t.csv") -> str:
@@ -236,7 +241,7 @@ TABLES = sorted((Path(__file__).resolve().parents[4] / "shared/data/tables").glo
 def test_real_tables_are_told_as_pandas_has_them(here: ShellWorkspace, file: Path) -> None:
     (here.root / file.name).write_bytes(file.read_bytes())
     frame, shown = pandas.read_csv(file), read(here, file.name)
-    assert shown.startswith(f"{file.name}: {len(frame):,} rows x {len(frame.columns)} columns, ")
+    assert shown.startswith(f"{file.name}: {size_of(frame)}, ")
     told = as_told(shown)
     assert len(told) == len(frame.columns)
     for column, words in zip(frame.columns, told.values(), strict=True):
@@ -266,7 +271,7 @@ def test_odd_files_are_told_as_pandas_has_them(
     (here.root / "t.csv").write_bytes(data)
     frame, shown = pandas.read_csv(io.BytesIO(data), **options), read(here, "t.csv")  # type: ignore[call-overload]
     if frame.index.equals(pandas.RangeIndex(len(frame))):
-        assert shown.startswith(f"t.csv: {len(frame):,} rows x {len(frame.columns)} columns, ")
+        assert shown.startswith(f"t.csv: {size_of(frame)}, ")
     else:
         frame = frame.reset_index()
     lines = [line[2:] for line in shown.split("columns:\n")[1].split("\n\n")[0].split("\n")]
@@ -363,8 +368,8 @@ def test_a_sheet_that_says_it_is_huge_is_as_small_as_it_is(here: ShellWorkspace)
             content = archive.read(entry).replace(b'ref="A1:B2"', b'ref="A1:XFD1048576"')
             lie.writestr(entry, content)
     shown = read(here, "lie.xlsx")
-    assert "sheet 'Sheet': 1 rows x 2 columns" in shown
-    assert shown.endswith("first 1 rows:\na\tb\n1\tx y\\nz")
+    assert "sheet 'Sheet': 1 row x 2 columns" in shown
+    assert shown.endswith("first 1 row:\na\tb\n1\tx y\\nz")
 
 
 def test_a_long_sheet_is_not_read_to_its_end(here: ShellWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,9 +396,9 @@ def test_a_sheet_says_what_of_it_was_read(here: ShellWorkspace, monkeypatch: pyt
     assert "'Sheet': more than 25 rows (the file says 30) x 200 columns" in long
     assert "columns (kinds and values of the first 25 rows only):\n  id: integer, 0 to 24\n" in long
     gap = sheet_of(here, ["id"], [1], [2], *[[None]] * 1_500, [3])
-    assert "'Sheet': 3 rows x 1 columns\n\ncolumns:\n  id: integer, 1 to 3\n" in gap
+    assert "'Sheet': 3 rows x 1 column\n\ncolumns:\n  id: integer, 1 to 3\n" in gap
     wide = sheet_of(here, [f"c{number}" for number in range(201)], list(range(201)))
-    assert "1 rows x more than 200 columns" in wide
+    assert "1 row x more than 200 columns" in wide
 
 
 def test_cells_are_of_the_kind_that_excel_gives_them(here: ShellWorkspace) -> None:
@@ -444,3 +449,15 @@ def test_without_its_library_one_line_says_how_to_get_it(
             read(here, name)
         assert f"needs {library}: run `%pip install {library}` with the python tool" in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+def test_a_csv_of_one_row_is_told_in_the_singular_and_its_name_may_have_braces(here: ShellWorkspace) -> None:
+    (here.root / "a{b}.csv").write_text("n,m\n1,2\n")
+    shown = read(here, "a{b}.csv")
+    assert shown.startswith("a{b}.csv: 1 row x 2 columns, 8 bytes")
+    assert shown.endswith("first 1 row:\nn,m\n1,2")
+    with pytest.raises(ToolFailure, match=r"but there is 1 row$"):
+        read(here, "a{b}.csv", offset=2)
+    (here.root / "one.txt").write_text("line\n")
+    with pytest.raises(ToolFailure, match=r"but there is 1 line$"):
+        read(here, "one.txt", offset=2)

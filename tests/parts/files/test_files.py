@@ -101,6 +101,7 @@ def test_pictures_are_shown_scaled(workspace: ShellWorkspace) -> None:
     output = asyncio.run(read_file.run({"path": "a.png"}, workspace))
     image = Image.open(io.BytesIO(base64.b64decode(output.blocks[1]["source"]["data"])))
     assert image.size == (1_568, 39)
+    assert output.blocks[0]["text"] == f"a.png: image/png, {(workspace.root / 'a.png').stat().st_size:,} bytes"
 
 
 def test_a_notebook_reads_as_cells_and_hidden_ones_stay_hidden(workspace: ShellWorkspace) -> None:

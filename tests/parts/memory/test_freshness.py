@@ -47,7 +47,7 @@ def test_what_the_memory_calls_a_variable_or_function_is_missed(tmp_path: Path) 
     assert lines == ["`orders` is not in this kernel", "`load_orders` is not defined in this kernel"]
     space = {"orders": pd.DataFrame({"a": [1]}), "load_orders": lambda: None}
     assert told("The variable `orders` is made by `load_orders()`.", space, tmp_path) == [
-        "`orders` is here (DataFrame with 1 columns)",
+        "`orders` is here (DataFrame with 1 column)",
         "`load_orders` is defined here",
     ]
 

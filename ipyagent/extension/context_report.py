@@ -150,6 +150,7 @@ def _headline(state: WindowState) -> str:
 TELLERS = {
     "": "assumed (IPyAgent.window sets it)",
     "default": "assumed (IPyAgent.window sets it)",
+    "session": "as last known in this session (IPyAgent.window sets it)",
     "table": "as published for the model, the server does not say (IPyAgent.window sets it)",
     "setting": "set by IPyAgent.window",
     "environment": "set by IPYAGENT_DEFAULT_WINDOW",

@@ -481,6 +481,8 @@ def model(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     words = f"{agent.model}, window {known.window:,} tokens"
     if known.source == "default" and agent.model != "practice":
         words += " is assumed until the server says (IPyAgent.window sets it)"
+    elif known.source == "session":
+        words += " (as last known in this session)"
     elif known.source not in (*GUESSED, "setting"):
         words += f" (according to {teller(known.source)})"
     price = price_of(agent.model, known.server)

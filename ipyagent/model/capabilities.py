@@ -110,7 +110,7 @@ DEFAULT_OUTPUT = 32_000
 ONE_MILLION = 1_000_000
 MODELS_API, REFUSED, COUNTED = "Models API", "the server's refusal", "what the server counts"
 """Who tells a window, and with the first what a model can do."""
-GUESSED = ("", "default", "table", "environment")
+GUESSED = ("", "default", "table", "environment", "session")
 """Sources of a window that no server has to do with."""
 LONG_BETA = "context-1m-2025-08-07"
 """Beta header by which older models serve a window of a million tokens."""

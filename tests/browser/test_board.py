@@ -94,7 +94,7 @@ def test_the_board_is_live_while_a_cell_runs_and_leaves_its_summary(product: Pro
         page.cell(HARD).locator(".ia-stop").wait_for()
         page.cell(HARD).get_by_text("running python").first.wait_for()
         skill.locator(".ib-load").click()
-        board.locator(".ib-skills .ia-status", has_text="goes with your next request").wait_for()
+        board.locator(".ib-skills .ia-status", has_text="goes with your next request: about ").wait_for()
         tab["Context"].click()
         board.locator(".it-bar[data-turn='2']").wait_for()
         assert page.prompt(HARD) == "*"

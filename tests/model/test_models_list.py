@@ -82,6 +82,9 @@ def test_a_server_without_a_model_chosen_is_used_with_its_own_and_costs_no_list_
         later = Agent(settings=IPyAgent(environ={}, trust_all=True), folder=tmp_path)
         later.resume()
         assert later.info.window == 16_384
+        assert "window: 16,384 tokens, as last known in this session" in report(later, [])
+        later.settings.model = LLAMA["id"]
+        assert f"{LLAMA['id']}, window 16,384 tokens (as last known in this session)" in doctor(later, None)[0]
         later.settings.model = "another"
         assert later.model == "another"
         assert later.info.window == 200_000

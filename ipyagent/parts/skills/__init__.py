@@ -489,7 +489,7 @@ def _load(agent: RunningAgent, rest: str) -> list[str]:
     _body(skill)  # one that cannot be read is said now
     if skill.name not in agent.part(Skills).asked:
         agent.part(Skills).asked.append(skill.name)
-    return [f"{one_line(skill.name)} goes with your next request: {_size(agent, skill):,} tokens"]
+    return [f"{one_line(skill.name)} goes with your next request: about {_size(agent, skill):,} tokens"]
 
 
 def _new(agent: RunningAgent, rest: str) -> list[str]:

@@ -197,4 +197,4 @@ class SkillsTab(BoardTab):
             skills.asked.append(skill.name)
         self._changed = True
         size = self.size(skill, self.measure)
-        return {"said": f"{line(skill.name, 64)} goes with your next request: {size:,} tokens"}
+        return {"said": f"{line(skill.name, 64)} goes with your next request: about {size:,} tokens"}

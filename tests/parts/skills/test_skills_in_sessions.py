@@ -240,7 +240,7 @@ def test_load_goes_with_the_next_request_alone_and_the_list_says_what_is_loaded(
     told = run_skills(agent, "")
     assert "this project:\n  stork " in told
     assert "yours:\n  heron-plots " in told
-    assert "goes with your next request" in run_skills(agent, "load heron-plots")
+    assert "goes with your next request: about " in run_skills(agent, "load heron-plots")
     place.turn(agent, "draw")
     assert BODY in last(place.bodies[-1])
     assert last(place.bodies[-1]).endswith("draw")

@@ -62,6 +62,10 @@ def test_a_table_out_of_time_does_not_claim_a_count() -> None:
 def test_wide_tables_name_how_many_columns_are_left() -> None:
     wide = pd.DataFrame(np.zeros((50, 1700)), columns=[f"column_{n}" for n in range(1700)])
     assert re.search(r"column_0 f64, .*… 1,\d\d\d more", shown(wide))
+    for frame in (wide, pl.from_pandas(wide)):
+        told = {re.search(r"(\S+ more columns?): ", describe("t", frame[list(wide.columns[:n])])) for n in range(20, 45)}  # type: ignore[index]
+        counts = {found[1] for found in told if found}
+        assert {"1 more column", "2 more columns"} < counts
 
 
 def test_long_cells_are_cut() -> None:

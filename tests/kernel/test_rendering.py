@@ -206,6 +206,8 @@ def test_a_text_form_that_says_something_is_kept_and_a_chart_is_described() -> N
     spec = {"mark": "point", "encoding": {"x": {"field": "a"}}, "datasets": {"d": [{"a": 1}] * 5_000}}
     text = text_of({"application/vnd.vegalite.v5+json": spec, "text/plain": "<VegaLite 5 object>\n\nIf you see"}, 1_000)
     assert text == "[Vega-Lite chart: point, x a, 5,000 rows]"
+    one = text_of({"application/vnd.vegalite.v5+json": {**spec, "datasets": {"d": [{"a": 1}]}}}, 1_000)
+    assert one == "[Vega-Lite chart: point, x a, 1 row]"
     assert text_of({"application/vnd.plotly.v1+json": figure}, 1_000, shown=True) == (
         "[plotly chart shown to the user: bar '2024' 2 points, title 'Sales', x 'kind']"
     )

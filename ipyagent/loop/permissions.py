@@ -38,7 +38,8 @@ DESTRUCTIVE = (
     "ask the user to do it, or to run the cell where they can answer."
 )
 CONFINED = (
-    "{tool} needs a permission because {danger}, and nobody can be asked here. To let it run: {auto}`%agent allow {pattern}`."
+    "{tool} needs a permission because {danger}, and nobody can be asked here. To let it run: "
+    "{auto}`%agent allow {pattern}`."
 )
 TITLES = {"project": "Let this command write in the project?", "open": "Run this command outside the sandbox?"}
 READ_ONLY = "{tool} was not run: mode is read_only, nothing may be changed. {leave}"

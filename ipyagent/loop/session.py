@@ -177,8 +177,9 @@ class Session:
         state.whole = not any(problem.torn for problem in problems)  # what follows will make it another problem
         session = cls(journal, state, checkpoint)
         chosen, history = state.chosen, state.history
+        told = "session" if chosen.window else ""
         session.info = ModelInfo(
-            model=chosen.model, window=chosen.window, max_output=chosen.max_output, source="session" * bool(chosen.window)
+            model=chosen.model, window=chosen.window, max_output=chosen.max_output, source=told
         )
         ended = TurnEnded(status="stopped", message="cut off: the kernel stopped", variables=history.variables)
         try:

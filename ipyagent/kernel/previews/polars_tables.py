@@ -102,7 +102,8 @@ def block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
         yield f"  {label}: {facts}, e.g. {look.items(cells, 140, None)}"
     if columns > shown:
         more = (look.label(name, 30) for name in names[shown:])
-        yield f"  {columns - shown:,} more column{'s' * (columns - shown != 1)}: {look.items(more, 400, columns - shown)}"
+        words = f"{columns - shown:,} more column{'s' * (columns - shown != 1)}"
+        yield f"  {words}: {look.items(more, 400, columns - shown)}"
     wide = min(columns, 12)
     each = max(10, min(60, width // 8 // max(1, wide)))
     for start, stop in ((0, min(3, rows)), (max(3, rows - 2), rows)):

@@ -137,7 +137,8 @@ def delimited_text(
             asked = [(at, records.raw) for at, _ in enumerate(records, 1) if pages.offset <= at <= pages.last]
             count = records.count - 1 - (not whole)
             asked, more = [row for row in asked if row[0] <= count], "" if whole else "more than"
-            return clean("\n".join([title(count, len(header)), f"     \t{header_line}", *pages.shown(asked, count, more)]))
+            head = title(count, len(header))
+            return clean("\n".join([head, f"     \t{header_line}", *pages.shown(asked, count, more)]))
         taken: list[list[str]] = []
         for row in records:
             taken.append(row)

@@ -173,7 +173,8 @@ def _lined(text: str, offset: int, limit: int, most: int, remark: str) -> str:
     if lines[-1] == "":
         lines.pop()
     if offset > len(lines):
-        raise ToolFailure(f"`offset` is {offset}, but there {'is' if len(lines) == 1 else 'are'} {counted(len(lines), 'line')}")
+        be = "is" if len(lines) == 1 else "are"
+        raise ToolFailure(f"`offset` is {offset}, but there {be} {counted(len(lines), 'line')}")
     shown_lines: list[str] = []
     for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset):
         if len(line) > LONGEST_LINE:
@@ -213,7 +214,8 @@ def pdf_text(data: bytes, whole: bool, offset: int, limit: int, most: int, stop:
         pages = reader.pages
         count = len(pages)
         if offset > count:
-            raise ToolFailure(f"`offset` is {offset}, but there {'is' if count == 1 else 'are'} {counted(count, 'page')}")
+            be = "is" if count == 1 else "are"
+            raise ToolFailure(f"`offset` is {offset}, but there {be} {counted(count, 'page')}")
         for number in range(offset - 1, min(count, offset - 1 + limit)):
             stop.check()
             text = f"--- page {number + 1} of {count} ---\n{pages[number].extract_text().strip() or NO_TEXT}"

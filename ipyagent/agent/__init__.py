@@ -266,9 +266,11 @@ class Agent:
         found, missing = find(text, shown, self.folder, inputs, hidden, self.marks.failure_of)
         mentions += found
         if unseen := [f"@{each.kind}:{each.name}" for each in mentions if each.text == HIDDEN]:
-            self.notices.append(f"{', '.join(unseen[:3])} is hidden from the agent ({HIDE}): only that is sent")
+            are = "is" if len(unseen) == 1 else "are"
+            self.notices.append(f"{', '.join(unseen[:3])} {are} hidden from the agent ({HIDE}): only that is sent")
         if missing:
-            self.notices.append(f"{', '.join(missing[:3])} was not found; sent as plain text")
+            were = "was" if len(missing) == 1 else "were"
+            self.notices.append(f"{', '.join(missing[:3])} {were} not found; sent as plain text")
         notebook = self.sessions.notebook
         told = None if options.fresh else standing(session.view.messages)
         seen = self._observer.look(self.project.relative(notebook) if notebook is not None else "", told)

@@ -32,6 +32,7 @@ NAME = re.compile(
 ENDS = ".。，、！？"
 """What ends a sentence and belongs to no name."""
 FILE_LINES = 60
+"""Lines of a mentioned file that is no table."""
 CELL_CHARS = 4_000
 
 
@@ -109,8 +110,11 @@ def _thing(name: str, namespace: Mapping[str, Any], folder: Path, *, exact: bool
 
 
 async def blocks_of(mentions: list[Mention], workspace: Workspace) -> list[Block]:
-    """Content blocks for the mentions; files are read as the `read_file` tool reads them."""
-    from ipyagent.tools.catalogue import builtin_tools  # the first turn's imports: not needed to parse a cell
+    """Content blocks for the mentions; files are read as the `read_file` tool reads them: tables by their columns, of
+    other files the first FILE_LINES."""
+    # the first turn's imports: not needed to parse a cell
+    from ipyagent.assembly.post_compaction import TABLES
+    from ipyagent.tools.catalogue import builtin_tools
 
     read_file = builtin_tools()["read_file"]
     blocks: list[Block] = []
@@ -120,7 +124,8 @@ async def blocks_of(mentions: list[Mention], workspace: Workspace) -> list[Block
             name = mention.name if mention.kind != "out" else f"Out[{mention.name}]"
             blocks.append(element(tag, name, mention.text))
             continue
-        given = {"path": mention.name, "limit": FILE_LINES}
+        table = Path(mention.name).suffix.lower() in TABLES  # without a limit: its columns, not its rows
+        given = {"path": mention.name} if table else {"path": mention.name, "limit": FILE_LINES}
         try:
             output = await read_file.run(read_file.validate(given), workspace)
         except ToolFailure as failure:

@@ -47,6 +47,28 @@ def test_mentions_attach_what_they_name(place: Room) -> None:
     assert "kingfisher kingfisher" in attached[4]
 
 
+def test_a_mentioned_table_is_attached_by_its_columns_and_other_text_by_its_first_lines(place: Room) -> None:
+    rows = [f"{number},{number * 37 % 101}" for number in range(2_000)]
+    (place.folder / "weights.csv").write_text("box,kg\n" + "\n".join(rows))
+    (place.folder / "weights.txt").write_text("\n".join(rows))
+    place.asks("compare @weights.csv with @weights.txt")
+    table, lines = (word for word in place.words() if word.startswith('<file path="weights.'))
+    assert "2,000 rows x 2 columns" in table
+    assert "box: integer" in table
+    assert "17,23" not in table
+    assert "[lines 1-60 of 2,000; continue with offset=61]" in lines
+
+
+def test_what_is_not_found_or_hidden_is_told_in_the_number_that_it_has(place: Room) -> None:
+    assert "@none.csv was not found; sent as plain text" in place.asks("see @none.csv").streams
+    told = place.asks("see @none.csv and @nothing").streams
+    assert "@none.csv, @nothing were not found; sent as plain text" in told
+    numbers = [place.ok(f"# agent-hide\nheld = {number}").reply["execution_count"] for number in (1, 2)]
+    first, second = (f"@cell:{number}" for number in numbers)
+    assert f"{first} is hidden from the agent" in place.asks(f"see {first}").streams
+    assert f"{first}, {second} are hidden from the agent" in place.asks(f"see {first} {second}").streams
+
+
 @pytest.mark.parametrize(
     ("body", "missing"),
     [

@@ -105,7 +105,7 @@ def test_a_hidden_cell_is_hidden_everywhere(place: Room) -> None:
     for secret in ("salary", "4711", "worth", "nus815", "raven", "'ven'"):
         assert secret not in sent, sent[sent.find(secret) - 300 : sent.find(secret) + 80]
     assert sent.count(HIDDEN) >= 6
-    assert f"@cell:{first}, @out:{first}, @cell:{second} is hidden from the agent" in plain(shown)
+    assert f"@cell:{first}, @out:{first}, @cell:{second} are hidden from the agent" in plain(shown)
     found = [answer["text"] for answer in results(place.sent()) if "work.ipynb:" in answer["text"]]
     assert any("bird = 'heron'" in answer for answer in found)
     listed = results(place.sent())[-3]["text"]

@@ -150,7 +150,7 @@ def _plainer(message: dict[str, Any], order: ForkOrder) -> dict[str, Any]:
 def _plain(block: Block, order: ForkOrder) -> Block:
     if block["type"] in PICTURES:
         return text_block(f"[{block['type']}]") if order.without_pictures or order.drop_first else block
-    if block["type"] == "text" and 0 < order.text_chars < len(block["text"]):
+    if block["type"] == "text" and order.text_chars > 0 and _is_cut(len(block["text"]), order.text_chars):
         return {**block, "text": _cut(str(block["text"]), order.text_chars)}
     if block["type"] != "tool_result":
         return block
@@ -159,10 +159,15 @@ def _plain(block: Block, order: ForkOrder) -> Block:
     room = order.shorten.get(block["tool_use_id"])
     if room is not None:
         texts = "\n".join(str(part["text"]) for part in plain if part["type"] == "text")
-        if len(texts) > room:
+        if _is_cut(len(texts), room, AGAIN):
             plain = [text_block(_cut(texts, room, AGAIN)), *(part for part in plain if part["type"] != "text")]
     same = len(plain) == len(parts) and all(new is old for new, old in zip(plain, parts, strict=True))
     return block if same else {**block, "content": plain}
+
+
+def _is_cut(chars: int, room: int, again: str = "") -> bool:
+    """Whether a text of so many characters is shortened to `room`: not where the words about it would be as long."""
+    return chars - room > len(CUT.format(chars=chars - room, again=again)) + 2
 
 
 def _cut(text: str, room: int, again: str = "") -> str:
@@ -397,7 +402,8 @@ def _told_short(now: LayerContext, gone: Range, order: ForkOrder, stay: Collecti
     whole: list[str] = []
     behind: list[str] = []
     for spot in now.view.results:
-        cut = not spot.cleared and spot.message >= since and spot.chars > order.shorten.get(spot.call, spot.chars)
+        room = order.shorten.get(spot.call, spot.chars)
+        cut = not spot.cleared and spot.message >= since and _is_cut(spot.chars, room, AGAIN)
         if cut and spot.call in leaves:
             argument = main_argument(given.get(spot.call, {}))
             line = f"- {spot.tool}: {argument}" if argument else f"- {spot.tool}"
@@ -449,9 +455,9 @@ def _shorter(now: LayerContext, order: ForkOrder, need: int) -> ForkOrder:
         return replace(order, text_chars=chars) if chars else order
     # the user's words and earlier summaries are cut last: nothing else of the copy has them
     chars = texts_to_shorten([{"content": list(order.carried)}], over(order) or estimate_blocks(order.carried) / 4)
-    cut = ({**block, "text": _cut(text, chars)} if 0 < chars < len(text := str(block["text"])) else block
+    cut = ({**block, "text": _cut(text, chars)} if _is_cut(len(text := str(block["text"])), chars) else block
            for block in order.carried)  # fmt: skip
-    return replace(order, carried=tuple(cut))
+    return replace(order, carried=tuple(cut)) if chars > 0 else order
 
 
 def _size(messages: list[dict[str, Any]]) -> int:

@@ -12,13 +12,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from compact_room import GOOD, Answer, CompactRoom, compact_room, directive_in, plain, words
 
 from ipyagent import Agent
-from ipyagent.context.summarize import rounds_to_drop, stated_gap
+from ipyagent.context.summarize import rounds_to_drop, shortened, stated_gap
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.events import Compacted, ForkEnded, LayerDecision, LayerFailed, ToolReturned
+from ipyagent.journal.protocols import ForkOrder
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.context_engine import OFF, Engine
 from ipyagent.loop.hooks import hooks
@@ -358,6 +360,25 @@ def test_a_gap_that_cannot_be_read_drops_a_fifth_of_the_rounds_three_times_at_mo
     room.summaries = [too_long] * 3
     agent.compact()
     assert rounds_in(room.calls)[4:] == [10, 8, 6, 4]
+
+
+def test_a_text_is_cut_only_where_the_words_about_it_are_shorter() -> None:
+    def cut(chars: int, room: int, kind: str) -> str:
+        said = {"type": "text", "text": "x" * chars}
+        call = {"type": "tool_use", "id": "c", "name": "page", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": "c", "content": [said]}
+        content = [said] if kind == "text" else [result]
+        messages = [{"role": "assistant", "content": [call]}, {"role": "user", "content": content}]
+        order = ForkOrder(purpose="", directive="", max_tokens=1, shorten={"c": room})
+        order = msgspec.structs.replace(order, text_chars=room) if kind == "text" else order
+        [made] = shortened(messages, order)[-1]["content"]
+        return str((made if kind == "text" else made["content"][0])["text"])
+
+    for kind in ("text", "tool_result"):
+        assert cut(1_008, 1_000, kind) == "x" * 1_008
+        sizes = [len(cut(1_000 + gap, 1_000, kind)) - (1_000 + gap) for gap in range(1, 300)]
+        assert max(sizes) == 0, "never longer than what it stands for"
+        assert "characters are left out of this copy" in cut(1_300, 1_000, kind)
 
 
 @pytest.mark.parametrize(("tokens", "whole"), [(7_000, True), (11_000, False)])

@@ -106,13 +106,17 @@ class Pages:
             raise ToolFailure(f"`offset` is {self.offset}, but there {'is' if there == '1 row' else 'are'} {there}")
         lines: list[str] = []
         for number, row in rows:
-            if len(row) > LONGEST_LINE:
-                row = f"{row[:LONGEST_LINE]}[… {len(row) - LONGEST_LINE:,} more characters in this row]"
-            lines.append(f"{number:>5}\t{row}")
+            lines.append(f"{number:>5}\t{cut_line(row, 'row')}")
         lines = lines[: fitting(lines, self.most)]
         last = self.offset - 1 + len(lines)
         on = f"; continue with offset={last + 1}" if last < count else ""
         return [*lines, f"[rows {self.offset:,}-{last:,} of {more}{' ' * bool(more)}{count:,}{on}]"]
+
+
+def cut_line(line: str, what: str) -> str:
+    """A line (`what` it is: a line, a row) in LONGEST_LINE characters, where the words about the rest are shorter."""
+    more = f"[… {len(line) - LONGEST_LINE:,} more characters in this {what}]"
+    return f"{line[:LONGEST_LINE]}{more}" if len(line) - LONGEST_LINE > len(more) else line
 
 
 def delimited_text(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.journal import FOLDER, LONGEST_LINE, lines_of
+from ipyagent.journal.journal import FOLDER, lines_of
 from ipyagent.journal.protocols import PermissionQuestion, ToolOutput, Workspace
 from ipyagent.kernel.notebook import KnownIds, Notebook
 from ipyagent.parts.files.documents import (
@@ -31,6 +31,7 @@ from ipyagent.parts.files.documents import (
     Pages,
     Stop,
     counted,
+    cut_line,
     delimited_text,
     in_worker,
     kind_of,
@@ -177,9 +178,7 @@ def _lined(text: str, offset: int, limit: int, most: int, remark: str) -> str:
         raise ToolFailure(f"`offset` is {offset}, but there {be} {counted(len(lines), 'line')}")
     shown_lines: list[str] = []
     for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset):
-        if len(line) > LONGEST_LINE:
-            line = f"{line[:LONGEST_LINE]}[… {len(line) - LONGEST_LINE:,} more characters in this line]"
-        shown_lines.append(f"{number:>5}\t{line}")
+        shown_lines.append(f"{number:>5}\t{cut_line(line, 'line')}")
     shown_lines = shown_lines[: fitting(shown_lines, most)]
     last = offset - 1 + len(shown_lines)
     if last < len(lines) or offset > 1:

@@ -22,6 +22,7 @@ from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure
 from ipyagent.parts.files import tools as files_tools
+from ipyagent.parts.files.documents import cut_line
 from ipyagent.parts.files.tools import read_file
 
 
@@ -461,3 +462,9 @@ def test_a_csv_of_one_row_is_told_in_the_singular_and_its_name_may_have_braces(h
     (here.root / "one.txt").write_text("line\n")
     with pytest.raises(ToolFailure, match=r"but there is 1 line$"):
         read(here, "one.txt", offset=2)
+
+
+def test_a_line_is_cut_only_where_the_words_about_it_are_shorter() -> None:
+    assert cut_line("x" * 2_030, "line") == "x" * 2_030
+    assert cut_line("x" * 2_100, "row") == "x" * 2_000 + "[… 100 more characters in this row]"
+    assert all(len(cut_line("x" * size, "line")) <= size for size in range(1_990, 2_100))

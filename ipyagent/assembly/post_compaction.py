@@ -14,14 +14,14 @@ from ipyagent.config import IPyAgent
 from ipyagent.context.boundary import RECENT_TURNS
 from ipyagent.context.reminders import guarded, variables_block
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Workspace
+from ipyagent.journal.protocols import ReadStamp, Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import ContextView
 from ipyagent.kernel.notebook import Notebook
 from ipyagent.kernel.variables import summarize
 from ipyagent.loop.session_state import TurnRecord
 from ipyagent.nofollow import FOLDER
-from ipyagent.tools.changes import MOST_NOTEBOOK
+from ipyagent.tools.changes import MOST, MOST_NOTEBOOK
 from ipyagent.tools.notebook_view import full_text
 
 SHARE = 8
@@ -29,7 +29,7 @@ SHARE = 8
 SMALL = ("plan", "pins")
 """Parts whose text is small and of now."""
 TEXT_TABLES = frozenset((".csv", ".tsv", ".tab"))
-TABLES = TEXT_TABLES | {".parquet", ".feather", ".xlsx", ".xlsm", ".xls", ".ods"}
+TABLES = TEXT_TABLES | {".parquet", ".pq", ".feather", ".xlsx", ".xlsm", ".xltx", ".xltm", ".xls", ".ods"}
 HEAD_LINES, HEAD_CHARS = 4, 200
 """What comes back of a table of text: its first lines, each cut."""
 FROM_A_FILE = "what the file says now; it comes from the file, the user did not say it"
@@ -104,13 +104,13 @@ def _files(
 ) -> list[tuple[str, str]]:
     """The files that were read last, newest first."""
     found: list[tuple[str, str]] = []
-    paths = [path for path in reversed(workspace.read_stamps) if FOLDER not in path.parts]
-    paths = [path for path in paths if recent is None or _is_named(path.name, recent)]
-    for path in paths[: settings.restore_files]:
+    reads = [read for read in reversed(workspace.read_stamps.items()) if FOLDER not in read[0].parts]
+    reads = [read for read in reads if recent is None or _is_named(read[0].name, recent)]
+    for path, stamp in reads[: settings.restore_files]:
         if path.suffix.lower() in TABLES:
-            text = redact(_table_head(path))
+            text = redact(_table_head(path, stamp))
         else:
-            text = redact(_file(path, min(settings.restore_file_tokens, room // 2)))
+            text = redact(_file(path, stamp, min(settings.restore_file_tokens, room // 2)))
         if text:
             name = _shown(path, workspace)
             opening = f'<file path="{guarded(name)}" text="{FROM_A_FILE}">'
@@ -129,23 +129,25 @@ def _is_named(name: str, words: str) -> bool:
     return False
 
 
-def _table_head(path: Path) -> str:
-    """The first lines of a table of text, of any other a word; "" for what is gone."""
+def _table_head(path: Path, stamp: ReadStamp) -> str:
+    """The first lines of a table of text, no more rows of them than were read, of any other a word; "" for what is
+    gone."""
+    most = 1 if stamp.offset > 1 else min(HEAD_LINES, 1 + (stamp.limit or HEAD_LINES))
     try:
         with path.open("rb") as file:
             data = file.read(HEAD_LINES * 2_000) if path.suffix.lower() in TEXT_TABLES else b""
     except OSError:
         return ""
-    lines = [line[:HEAD_CHARS] for line in data.decode("utf-8", "replace").split("\n")[:HEAD_LINES] if line.strip()]
+    lines = [line[:HEAD_CHARS] for line in data.decode("utf-8", "replace").split("\n")[:most] if line.strip()]
     return "\n".join([*lines, "[a table; read_file shows its columns and rows]"])
 
 
-def _file(path: Path, tokens: int) -> str:
-    """The head of a text file in at most `tokens` tokens; "" for what is no text or is gone."""
+def _file(path: Path, stamp: ReadStamp, tokens: int) -> str:
+    """The head of what was read of a text file in at most `tokens` tokens; "" for what is no text or is gone."""
     cells = path.suffix.lower() == ".ipynb"
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_NOTEBOOK if cells else tokens * 6)
+            data = file.read(MOST_NOTEBOOK if cells else tokens * 6 if stamp.whole else MOST)
         if cells:  # as it was read: hidden cells stay hidden
             data = full_text(Notebook.read(data), path.name).encode("utf-8", "replace")
     except (OSError, ToolFailure):
@@ -153,9 +155,21 @@ def _file(path: Path, tokens: int) -> str:
     text = data.decode("utf-8", "ignore")
     if "\0" in text:
         return ""
+    rest = ""
+    if not stamp.whole:
+        lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
+        read = lines[stamp.offset - 1 :][: stamp.limit]
+        if not read:
+            return ""
+        if len(read) < len(lines):
+            last = stamp.offset - 1 + len(read)
+            rest = f"\n[lines {stamp.offset:,}-{last:,} of {len(lines):,}: those that were read]"
+        text = "\n".join(read)
+    whole = text
     while estimate_text(text) > tokens:
         text = text[: len(text) * 9 // 10]
-    return text if len(text.encode()) >= len(data) else text + "\n[… cut]"
+    cut = text != whole or (stamp.whole and len(text.encode()) < len(data))
+    return f"{text}\n[… cut]{rest}" if cut else text + rest
 
 
 def _shown(path: Path, workspace: Workspace) -> str:

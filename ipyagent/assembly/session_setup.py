@@ -31,7 +31,7 @@ from ipyagent.config import IPyAgent
 from ipyagent.context.reminders import VARIABLES, EnvironmentSnapshot, told_in, variables_block
 from ipyagent.journal.events import ModelChosen
 from ipyagent.journal.journal import FOLDER as RESULTS
-from ipyagent.journal.protocols import Tool, Workspace
+from ipyagent.journal.protocols import ReadStamp, Tool, Workspace
 from ipyagent.kernel.cell_marks import CellMarks, Runs
 from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.scope import users_namespace
@@ -260,7 +260,7 @@ class SessionSetup:
         """What the agent can do."""
         self.tool_registry = ToolRegistry(tools, shell, notice, self.parts)
         self.system_prompt = SystemPromptBuilder(settings, self.parts, notice, self.redactor)
-        self._stamps: WeakKeyDictionary[Session, dict[Path, str]] = WeakKeyDictionary()
+        self._stamps: WeakKeyDictionary[Session, dict[Path, ReadStamp]] = WeakKeyDictionary()
         """Which files each session has read, in which version: what another one read, its model has not seen."""
         self._cell_ids: dict[Path, Any] = {}
         self._handles = LiveObjects()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from posixpath import normpath
 
 import msgspec
 
@@ -117,6 +118,7 @@ NOT_NOW = (
     "the newest turn was stopped between a tool call and its answer, and the model's thinking there must be kept: "
     "compact everything, or send the agent a message first"
 )
+_ATTACHED = re.compile(r'<file path="([^"\n]{1,4000})">')
 _STORED = re.compile(
     r"<persisted-output ([^>\n]{0,2000})>|^- (path=[^\n]*)$|The whole result is kept: ([^\n]*)", re.MULTILINE
 )
@@ -311,7 +313,7 @@ async def boundary(
         back: list[str] = []
         for name, text in await now.restore():
             tokens = _scaled(now, estimate_block(text_block(text)))
-            if text.strip() and tokens <= room:
+            if text.strip() and tokens <= room and not file_stands(kept, text):
                 room -= tokens
                 names.append(name)
                 back.append(text)
@@ -327,6 +329,19 @@ async def boundary(
         made = msgspec.structs.replace(made, blocks=(*head, *blocks[len(head) + len(named) :]), asked=span)
         after = _smaller(now, made, before)
     return msgspec.structs.replace(made, tokens_after=after)
+
+
+def file_stands(kept: Iterable[Block], words: str) -> bool:
+    """Whether `words` put a file back that stands in what is kept: a call had it, or it is attached there."""
+    opening = words.partition("\n")[0]
+    if not opening.startswith("<file "):
+        return False
+    path = opening.split('"')[1]
+    return any(
+        block["input"].get("path") == path if block["type"] == "tool_use"
+        else block["type"] == "text" and (found := _ATTACHED.match(block["text"])) and normpath(found[1]) == path
+        for block in kept
+    )  # fmt: skip
 
 
 def newest_picture(now: LayerContext, gone: Sequence[Block], stays: Sequence[Block]) -> list[Block]:

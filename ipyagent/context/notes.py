@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from ipyagent.context.boundary import Range, newest_picture, room_to_say, said_in
+from ipyagent.context.boundary import Range, file_stands, newest_picture, room_to_say, said_in
 from ipyagent.context.notes_file import NOTES, STANDS, Notes, NotesToolPolicy, read_notes
 from ipyagent.context.reminders import is_context, told_in, without_told
 from ipyagent.context.removed_content import left_ranges
@@ -178,10 +178,7 @@ def _stands(kept: Sequence[tuple[str, Block, int]], words: str) -> bool:
     if opening.startswith("<skill "):
         inner = (block.get("content") if block["type"] == "tool_result" else [block] for _, block, _ in kept)
         return any(opening in (each if isinstance(each, str) else text_of(each or [])) for each in inner)
-    if not opening.startswith("<file "):
-        return False
-    path = opening.split('"')[1]
-    return any(block["type"] == "tool_use" and block["input"].get("path") == path for _, block, _ in kept)
+    return file_stands([block for _, block, _ in kept], words)
 
 
 notes = NotesLayer()

@@ -295,6 +295,20 @@ class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
     said: str = ""
 
 
+class ReadStamp(msgspec.Struct, frozen=True):
+    """What the model last read or wrote of a file: the SHA-256 of its bytes, and from which line (or row) on, 1 is the
+    first, at most how many (None: to the end)."""
+
+    digest: str
+    offset: int = 1
+    limit: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it was asked for."""
+        return self.offset == 1 and self.limit is None
+
+
 class Workspace(Protocol):
     """What a tool may touch. One object a session; all calls are made on the agent thread."""
 
@@ -311,8 +325,8 @@ class Workspace(Protocol):
         """Folders that may be read without a question (`root` is one of them)."""
 
     @property
-    def read_stamps(self) -> dict[Path, str]:
-        """SHA-256 of each file's bytes when the model last read or wrote it (resolved path)."""
+    def read_stamps(self) -> dict[Path, ReadStamp]:
+        """What the model last read or wrote of each file (resolved path)."""
 
     @property
     def marks(self) -> object:

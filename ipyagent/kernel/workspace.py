@@ -15,7 +15,7 @@ import msgspec
 
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import FileChanged, PlanWritten, ResultStored, Step
-from ipyagent.journal.protocols import Execution, Workspace
+from ipyagent.journal.protocols import Execution, ReadStamp, Workspace
 from ipyagent.kernel.audit import How
 from ipyagent.kernel.cell_marks import CellMarks
 from ipyagent.kernel.dispatcher import MainThreadExecutor, MainThreadProxy
@@ -71,7 +71,7 @@ class KernelWorkspace:
     record: Callable[[FileChanged | PlanWritten], object]
     limits: Callable[[str], int]
     allowed: tuple[Path, ...] = ()
-    read_stamps: dict[Path, str] = field(default_factory=dict)
+    read_stamps: dict[Path, ReadStamp] = field(default_factory=dict)
     cell_ids: dict[Path, Any] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     marks: CellMarks | None = None

@@ -19,7 +19,7 @@ import msgspec
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block, Step, SystemPromptFrozen, Usage
-from ipyagent.journal.protocols import Execution, Permission, PermissionQuestion, Tool, ToolOutput, Workspace
+from ipyagent.journal.protocols import Execution, Permission, PermissionQuestion, ReadStamp, Tool, ToolOutput, Workspace
 from ipyagent.sandbox import Level
 
 LEAST_HELD = 4_096
@@ -329,7 +329,7 @@ class ReplayWorkspace:
 
     root: Path
     limits: Callable[[str], int]
-    read_stamps: dict[Path, str] = field(default_factory=dict)
+    read_stamps: dict[Path, ReadStamp] = field(default_factory=dict)
     call: str = ""
     page: None = None
     children: None = None

@@ -23,10 +23,12 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from ipyagent import nofollow
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import FileChanged
-from ipyagent.journal.protocols import PermissionQuestion, Workspace
+from ipyagent.journal.protocols import PermissionQuestion, ReadStamp, Workspace
 from ipyagent.nofollow import is_file, remove, spot
 from ipyagent.redaction import stand_ins
 from ipyagent.tools.paths import digest, is_guarded, read_bytes, shown
@@ -170,7 +172,8 @@ class PendingChange:
             for folder in made:
                 if folder.is_dir() and not any(folder.iterdir()):
                     folder.rmdir()
-        workspace.read_stamps[self.path] = digest(self.after)
+        stamp = workspace.read_stamps.get(self.path, ReadStamp(""))
+        workspace.read_stamps[self.path] = msgspec.structs.replace(stamp, digest=digest(self.after))
 
 
 def current(path: Path) -> bytes | None:
@@ -193,7 +196,7 @@ def known(path: Path, workspace: Workspace) -> bytes | None:
     stamp = workspace.read_stamps.get(path)
     if stamp is None:
         raise ToolFailure(f"{name} exists and was not read in this session; call read_file first")
-    if stamp != digest(data):
+    if stamp.digest != digest(data):
         raise ToolFailure(f"{name} has changed since it was read; call read_file again")
     return data
 

@@ -49,6 +49,68 @@ def test_a_file_that_only_another_session_read_does_not_come_back(place: Compact
     assert compacted(place, again).restored == (), "nor has a session that another kernel takes up"
 
 
+BOXES = "\n".join(f"box {number}" for number in range(1, 25)) + "\n"
+
+
+def back(place: CompactRoom, agent: object, name: str) -> str:
+    """What a compaction puts back of a file, its element left out; "" for nothing."""
+    made = compacted(place, agent)
+    texts = [block["text"] for block in made.blocks if str(block.get("text")).startswith(f'<file path="{name}" text=')]
+    assert len(texts) == made.restored.count(f"file {name}") <= 1
+    return "\n".join(texts[0].split("\n")[1:-1]) if texts else ""
+
+
+def test_of_a_file_comes_back_what_was_read_and_no_more(place: CompactRoom) -> None:
+    agent = place.agent()
+    (place.folder / "boxes.txt").write_text(BOXES)
+    (place.folder / "boxes.csv").write_text("box\n" + BOXES)
+
+    def reads(name: str, **given: int) -> str:
+        place.turn(agent, "read", tool("read_file", {"path": name, **given}), text("read"))
+        return back(place, agent, name)
+
+    assert reads("boxes.txt", limit=2) == "box 1\nbox 2\n[lines 1-2 of 24: those that were read]"
+    assert reads("boxes.txt", offset=23) == "box 23\nbox 24\n[lines 23-24 of 24: those that were read]"
+    edit = tool("edit_file", {"path": "boxes.txt", "old": "box 24", "new": "the last"})
+    place.turn(agent, "edit", edit, text("done"))
+    assert back(place, agent, "boxes.txt") == "box 23\nthe last\n[lines 23-24 of 24: those that were read]"
+    assert reads("boxes.txt", limit=24) == BOXES.replace("box 24", "the last").strip()
+    assert reads("boxes.txt") == BOXES.replace("box 24", "the last")
+    assert reads("boxes.txt", limit=2) == BOXES.replace("box 24", "the last"), "what was read whole is known whole"
+    (place.folder / "boxes.txt").write_text("\n".join(f"{number} {words(number, 400)}" for number in range(40)))
+    assert reads("boxes.txt", limit=30).endswith("\n[… cut]\n[lines 1-30 of 40: those that were read]")
+    (place.folder / "boxes.txt").write_text(BOXES)
+    reads("boxes.txt", offset=20)
+    place.turn(agent, "write", tool("write_file", {"path": "boxes.txt", "content": "none\nleft\n"}), text("done"))
+    assert back(place, agent, "boxes.txt") == "none\nleft\n", "what the model wrote it knows"
+    (place.folder / "boxes.txt").write_text(BOXES)
+    place.turn(agent, "read", tool("read_file", {"path": "boxes.txt", "offset": 20}), text("read"))
+    (place.folder / "boxes.txt").write_text("gone\n")
+    assert back(place, agent, "boxes.txt") == ""
+    table = "[a table; read_file shows its columns and rows]"
+    assert reads("boxes.csv", limit=1) == f"box\nbox 1\n{table}"
+    assert reads("boxes.csv", offset=9, limit=9) == f"box\n{table}"
+    assert reads("boxes.csv") == f"box\nbox 1\nbox 2\nbox 3\n{table}"
+
+
+@pytest.mark.parametrize("way", ["summary", "notes"])
+@pytest.mark.parametrize("name", ["plan.md", "./plan.md"])
+def test_a_file_that_is_attached_to_what_is_kept_does_not_come_back_beside_it(
+    tmp_path: Path, way: str, name: str
+) -> None:
+    with (notes_room if way == "notes" else compact_room)(tmp_path) as place:
+        agent = place.agent(layer_clear_results=False, window=200_000)
+        (place.folder / "plan.md").write_text("Weigh all the boxes on Monday.")
+        for number in range(24):
+            place.turn(agent, f"weigh {number} {words(number, 2_500)}", text("weighed"))
+        place.turn(agent, f"what does @{name} say?", text("Monday"))
+        agent.compact()
+        [made] = place.events(agent, Compacted)
+        assert made.method == way
+        assert "file plan.md" not in made.restored
+        assert json.dumps(agent.session.view.messages).count("Weigh all the boxes on Monday.") == 1
+
+
 def test_the_folder_of_ours_never_comes_back(place: CompactRoom) -> None:
     agent = place.agent(clear_policy="every_turn", clear_keep=1)
     for number in range(3):

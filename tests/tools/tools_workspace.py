@@ -15,7 +15,7 @@ from IPython.utils.capture import capture_output
 
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import FileChanged, Step
-from ipyagent.journal.protocols import Execution
+from ipyagent.journal.protocols import Execution, ReadStamp
 from ipyagent.sandbox import Level
 
 
@@ -24,7 +24,7 @@ class ShellWorkspace:
         self.root = root.resolve()
         self.folder = (folder or root).resolve()
         self.allowed = (self.root, *allowed)
-        self.read_stamps: dict[Path, str] = {}
+        self.read_stamps: dict[Path, ReadStamp] = {}
         self.cell_ids: dict[Path, Any] = {}
         self.notebook: Path | None = None
         self.pages: dict[Path, str] = {}

@@ -21,7 +21,7 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.journal import FOLDER, lines_of
-from ipyagent.journal.protocols import PermissionQuestion, ToolOutput, Workspace
+from ipyagent.journal.protocols import PermissionQuestion, ReadStamp, ToolOutput, Workspace
 from ipyagent.kernel.notebook import KnownIds, Notebook
 from ipyagent.parts.files.documents import (
     MISSING,
@@ -111,7 +111,8 @@ async def read_file(path: str, offset: int = 1, limit: int | None = None, *, wor
 
     output, mark = await in_worker(work)
     if mark:
-        workspace.read_stamps[target] = mark
+        before, now = workspace.read_stamps.get(target), ReadStamp(mark, offset, limit)
+        workspace.read_stamps[target] = before if before == ReadStamp(mark) else now  # whole it stays
     return output
 
 
@@ -449,6 +450,7 @@ async def write_file(path: str, content: str, *, workspace: Workspace) -> ToolOu
     if change.before == change.after:
         return text_output(f"{name} has this content already", note="no change")
     await change.write(workspace)
+    workspace.read_stamps[change.path] = ReadStamp(digest(change.after))  # all of it is known
     verb = "created" if change.before is None else "written"
     return text_output(f"{verb} {name} ({len(change.after):,} bytes)", note=change.counts())
 

@@ -134,7 +134,7 @@ def known(path: Path, workspace: Workspace) -> Notebook | None:
     stamp = workspace.read_stamps.get(path)
     if stamp is None:
         raise ToolFailure(f"{name} was not read in this session; read it first: notebook(action='read')")
-    if stamp != digest(data):
+    if stamp.digest != digest(data):
         raise ToolFailure(f"{name} was saved by another program since it was read; read it again, then edit")
     notebook = Notebook.read(data, workspace.cell_ids.get(path))
     if problem := notebook.problem():

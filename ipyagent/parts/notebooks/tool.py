@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Execution, Permission, PermissionQuestion, ToolOutput, Workspace
+from ipyagent.journal.protocols import Execution, Permission, PermissionQuestion, ReadStamp, ToolOutput, Workspace
 from ipyagent.kernel.notebook import Cell, Notebook, nodes, split_output
 from ipyagent.kernel.page import OpenNotebook
 from ipyagent.parts.notebooks.edits import (
@@ -270,7 +270,7 @@ async def _read(asked: EditArguments, path: Path, workspace: Workspace) -> ToolO
         if workspace.opened(path):
             text += "\n[it is open in a page of the user's: what is not saved there is not seen here]"
         output = text_output(text, note=f"{len(found.cells)} cells")
-    workspace.read_stamps[path] = digest(data)
+    workspace.read_stamps[path] = ReadStamp(digest(data))
     workspace.cell_ids[path] = found.known
     return output
 

@@ -32,7 +32,9 @@ NAME = re.compile(
 ENDS = ".。，、！？"
 """What ends a sentence and belongs to no name."""
 FILE_LINES = 60
-"""Lines of a mentioned file that is no table."""
+"""Lines of a mentioned file that is no table, or a small one."""
+SMALL_TABLE = 2_000
+"""Bytes of a table up to which its rows take no more tokens than what its columns hold."""
 CELL_CHARS = 4_000
 
 
@@ -111,7 +113,7 @@ def _thing(name: str, namespace: Mapping[str, Any], folder: Path, *, exact: bool
 
 async def blocks_of(mentions: list[Mention], workspace: Workspace) -> list[Block]:
     """Content blocks for the mentions; files are read as the `read_file` tool reads them: tables by their columns, of
-    other files the first FILE_LINES."""
+    small ones and other files the first FILE_LINES."""
     # the first turn's imports: not needed to parse a cell
     from ipyagent.assembly.post_compaction import TABLES
     from ipyagent.tools.catalogue import builtin_tools
@@ -124,8 +126,10 @@ async def blocks_of(mentions: list[Mention], workspace: Workspace) -> list[Block
             name = mention.name if mention.kind != "out" else f"Out[{mention.name}]"
             blocks.append(element(tag, name, mention.text))
             continue
-        table = Path(mention.name).suffix.lower() in TABLES  # without a limit: its columns, not its rows
-        given = {"path": mention.name} if table else {"path": mention.name, "limit": FILE_LINES}
+        given: dict[str, Any] = {"path": mention.name}
+        file = workspace.root / mention.name
+        if file.suffix.lower() not in TABLES or (file.is_file() and file.stat().st_size <= SMALL_TABLE):
+            given["limit"] = FILE_LINES  # without it a table is told by its columns, not by its rows
         try:
             output = await read_file.run(read_file.validate(given), workspace)
         except ToolFailure as failure:

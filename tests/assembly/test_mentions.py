@@ -51,12 +51,14 @@ def test_a_mentioned_table_is_attached_by_its_columns_and_other_text_by_its_firs
     rows = [f"{number},{number * 37 % 101}" for number in range(2_000)]
     (place.folder / "weights.csv").write_text("box,kg\n" + "\n".join(rows))
     (place.folder / "weights.txt").write_text("\n".join(rows))
-    place.asks("compare @weights.csv with @weights.txt")
-    table, lines = (word for word in place.words() if word.startswith('<file path="weights.'))
+    (place.folder / "weights-few.csv").write_text("box,kg\n" + "\n".join(rows[:20]))
+    place.asks("compare @weights.csv with @weights.txt and @weights-few.csv")
+    table, lines, few = (word for word in place.words() if word.startswith('<file path="weights'))
     assert "2,000 rows x 2 columns" in table
     assert "box: integer" in table
     assert "17,23" not in table
     assert "[lines 1-60 of 2,000; continue with offset=61]" in lines
+    assert "17,23" in few  # a small one whole
 
 
 def test_what_is_not_found_or_hidden_is_told_in_the_number_that_it_has(place: Room) -> None:

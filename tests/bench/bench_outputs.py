@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 
 import PIL.Image
 
+from ipyagent.journal.events import ToolReturned
+from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.practice.server import PracticeServer
 from tests.bench.bench_told import Shower, previewed, ran, surroundings
@@ -279,14 +281,18 @@ class Seen:
 def compared(names: list[str], folder: Path) -> dict[str, Seen]:
     """Run these cells twice."""
     codes = {name: CELLS[name][1] for name in names}
-    with PracticeServer(model := Shower(codes)) as server:
+    with PracticeServer(Shower(codes)) as server:
         given = surroundings(server.url, folder)
         plainly = ran(_plainly(codes), folder, given)
         by_agent = ran(_by_agent(codes), folder, given)
-    return {
-        name: Seen(_rich(plainly[at]), _rich(by_agent[at]), model.got[name]["text"], len(model.got[name]["pictures"]))
-        for at, name in enumerate(names, 1)
-    }
+    (transcript,) = (folder / ".ipyagent" / "sessions").rglob(TRANSCRIPT)
+    results = [event for event in read_events(transcript) if isinstance(event, ToolReturned)]
+    seen = {}
+    for at, (name, result) in enumerate(zip(names, results, strict=True), 1):
+        told = "\n".join(str(block["text"]) for block in result.blocks if block["type"] == "text")
+        pictures = sum(block["type"] == "image" for block in result.blocks)
+        seen[name] = Seen(_rich(plainly[at]), _rich(by_agent[at]), told, pictures)
+    return seen
 
 
 def _plainly(codes: dict[str, str]) -> list[str]:

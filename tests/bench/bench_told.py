@@ -79,8 +79,11 @@ class Shower:
             }
             return text("That was it.")
         asked = " ".join(str(block.get("text", "")) for block in blocks)
-        self._asked = asked.rpartition("show «")[2].partition("»")[0]
-        return tool("python", {"code": self.codes[self._asked]}) if self._asked in self.codes else text("nothing")
+        found = asked.rpartition("show «")[2].partition("»")[0]
+        if found not in self.codes:  # of the work behind the conversation
+            return text("nothing")
+        self._asked = found
+        return tool("python", {"code": self.codes[found]})
 
 
 def surroundings(url: str, folder: Path) -> dict[str, str]:

@@ -123,7 +123,8 @@ _HALF = "half-made"
 def take_snapshot(files: SandboxedDir) -> Path:
     """Copy all files but hidden ones; returns the folder of the copy."""
     copy = f"{SNAPSHOTS}/{_HALF}"
-    files.remove_tree(copy)  # its maker was killed
+    if _HALF in files.names(SNAPSHOTS):  # its maker was killed
+        files.remove_tree(copy)
     with files.spot(f"{copy}/x", make=True):
         pass
     for _ in copied(files, copy):

@@ -93,5 +93,5 @@ def test_nothing_else_changes_anything(place: Place) -> None:
     for kind, commands in {"asked": ASKED, "destructive": DESTRUCTIVE, "everyday": EVERYDAY}.items():
         found[kind] = Counter(level_of(place.run(command)) for command in commands)
     # which programs there are differs from machine to machine
-    assert found["asked"]["read"] > 80, "about half of what was asked about could do no harm"
+    assert found["asked"]["read"] > 250, "most of what was asked about could do no harm"
     assert found["destructive"]["project"] > 50

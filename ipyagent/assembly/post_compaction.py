@@ -143,7 +143,7 @@ def _table_head(path: Path, stamp: ReadStamp) -> str:
 
 
 def _file(path: Path, stamp: ReadStamp, tokens: int) -> str:
-    """The head of what was read of a text file in at most `tokens` tokens; "" for what is no text or is gone."""
+    """The head of what was asked for of a text file in at most `tokens` tokens; "" for what is no text or is gone."""
     cells = path.suffix.lower() == ".ipynb"
     try:
         with path.open("rb") as file:
@@ -163,9 +163,10 @@ def _file(path: Path, stamp: ReadStamp, tokens: int) -> str:
             return ""
         if len(read) < len(lines):
             last = stamp.offset - 1 + len(read)
-            rest = f"\n[lines {stamp.offset:,}-{last:,} of {len(lines):,}: those that were read]"
+            asked = f"lines {stamp.offset:,}-{last:,}" if stamp.limit is not None else f"from line {stamp.offset:,} on"
+            rest = f"\n[{asked}, as was asked for]"
         text = "\n".join(read)
-    whole = text
+    whole, text = text, text[: tokens * 6]
     while estimate_text(text) > tokens:
         text = text[: len(text) * 9 // 10]
     cut = text != whole or (stamp.whole and len(text.encode()) < len(data))

@@ -127,7 +127,7 @@ async def blocks_of(mentions: list[Mention], workspace: Workspace) -> list[Block
             blocks.append(element(tag, name, mention.text))
             continue
         given: dict[str, Any] = {"path": mention.name}
-        file = workspace.root / mention.name
+        file = (workspace.folder / mention.name).expanduser()
         if file.suffix.lower() not in TABLES or (file.is_file() and file.stat().st_size <= SMALL_TABLE):
             given["limit"] = FILE_LINES  # without it a table is told by its columns, not by its rows
         try:

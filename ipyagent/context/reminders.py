@@ -26,7 +26,7 @@ ALL = "\0all"
 """Stands for every variable: a later block lists them all."""
 _MODES: Mapping[Mode, str] = {
     "ask": "the user is asked before code runs or files change",
-    "auto": "most code runs, files change and commands write and delete in the project unasked, where undo restores it",
+    "auto": "most code runs unasked, and so do file changes and commands in the project that undo can take back",
     "read_only": "no Python, no writes, only commands that change nothing",
 }
 _MODE = re.compile(r"^The (?:user has changed the )?permission mode (?:is now|to) (\w+): ", re.MULTILINE)

@@ -116,7 +116,7 @@ class Dashboard:
         given: dict[str, BoardTab] = {"context": ContextTab(host), "sessions": SessionsTab(host)}
         given |= {part.name: TableTab(host, table) for part in agent.parts if (table := part.panel()) is not None}
         given |= {part.name: tab for part in agent.parts if (tab := part.live_tab(host)) is not None}
-        self.tabs = {name: given[name] for name in tab_names(agent)}
+        self.tabs = {name: given[name] for name in tab_names(agent) if name in given}
 
     def __repr__(self) -> str:
         return f"<Dashboard, shown {len(self._shown)} times>"

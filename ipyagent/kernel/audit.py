@@ -253,7 +253,7 @@ def _link(watch: Watch, source: Any, target: Any, at: int = -1, to: int = -1) ->
 
 
 def _writes(watch: Watch, path: Any, at: int = -1) -> None:
-    if name := _path(path, at):  # what is open was opened for writing
+    if name := _path(path, at):  # "": a descriptor, which was opened for writing
         watch.changes(name, "write")
 
 

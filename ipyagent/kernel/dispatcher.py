@@ -354,17 +354,23 @@ class MainThreadExecutor:
 
     async def _serve(self, job: QueuedJob[Any]) -> None:
         if isinstance(job, CodeJob):
-            with self._settling(job) as (given, done):
+            with self._settling(job) as (given, done), self._around(job):
                 done.append(await execute.run_async(self._shell, job.code, job.log, **given))
         else:
             self._serve_call(job)
 
     def _serve_blocking(self, job: QueuedJob[Any]) -> None:
         if isinstance(job, CodeJob):
-            with self._settling(job) as (given, done):
+            with self._settling(job) as (given, done), self._around(job):
                 done.append(execute.run_sync(self._shell, job.code, job.log, **given))
         else:
             self._serve_call(job)
+
+    @contextmanager
+    def _around(self, job: CodeJob) -> Iterator[None]:
+        """What is entered around the code; what fails on the way in is the outcome of the job (`_settling`)."""
+        with job.children, job.scope or nullcontext(), job.watch(self.wait_within) if job.watch else nullcontext():
+            yield
 
     @contextmanager
     def _settling(self, job: CodeJob) -> Iterator[tuple[dict[str, Any], list[Execution]]]:
@@ -372,8 +378,7 @@ class MainThreadExecutor:
         guard, done = JobGuard(self._interrupts, job, self._on_cancel), list[Execution]()
         cell = self._cell if job.scope is None else None  # the cell is the user's: what sub-agents look at stays theirs
         try:
-            with job.children, job.scope or nullcontext(), job.watch(self.wait_within) if job.watch else nullcontext():
-                yield {"guard": guard, "cell": cell, "max_chars": self._max_chars}, done
+            yield {"guard": guard, "cell": cell, "max_chars": self._max_chars}, done
             keep_logs_apart()  # the code may have turned logging on
             if cell is not None and done[0].shown:
                 guard.run(cell.displayed)

@@ -24,6 +24,7 @@ import inspect
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -83,7 +84,7 @@ class CommandHook:
 
     async def __call__(self, facts: dict[str, Any]) -> Any:
         """The command's answer, None for none. Raises CommandFailed."""
-        if "tool" in facts and not fnmatchcase(str(facts["tool"]), self.entry.tool):
+        if not self._meant(facts):
             return None
         with await asyncio.to_thread(self._confined) as (command, environ):
             return await self._run(command, environ, facts)
@@ -118,10 +119,25 @@ class CommandHook:
             await process.wait()
         return self._answer(process.returncode, bytes(out), bytes(err))
 
-    def within(self, seconds: float) -> CommandHook:
-        """The same in `seconds` at most."""
-        timeout = min(seconds, self.entry.timeout)
-        return CommandHook(self.point, msgspec.structs.replace(self.entry, timeout=timeout))
+    def call_now(self, facts: dict[str, Any], most: float | None = None) -> Any:
+        """The same on this thread, in `most` seconds; an interrupt ends the command. Raises CommandFailed."""
+        seconds = self.entry.timeout if most is None else min(most, self.entry.timeout)
+        if not self._meant(facts):
+            return None
+        pipe = subprocess.PIPE
+        with self._confined() as (command, environ), subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True
+        ) as process:
+            try:
+                out, err = process.communicate(msgspec.json.encode(facts, enc_hook=str), timeout=seconds)
+            except subprocess.TimeoutExpired:
+                raise CommandFailed(f"it took longer than {seconds:g} s") from None
+            finally:
+                _end(process.pid)
+        return self._answer(process.returncode, out, err)
+
+    def _meant(self, facts: dict[str, Any]) -> bool:
+        return "tool" not in facts or fnmatchcase(str(facts["tool"]), self.entry.tool)
 
     def _confined(self) -> contextlib.AbstractContextManager[tuple[list[str], dict[str, str]]]:
         """The command line and its environment, as its level has them. Raises CommandFailed where nothing here keeps a
@@ -316,8 +332,8 @@ class Hooks:
         """Call the functions of a point where nobody can await; `most` bounds the seconds of each further."""
         for hook in self.registered(name):
             try:
-                if isinstance(hook, CommandHook):  # it keeps its own time
-                    _Call(hook if most is None else hook.within(most), deepcopy(facts)).wait(None)
+                if isinstance(hook, CommandHook):
+                    hook.call_now(deepcopy(facts), most)
                 else:
                     _Call(hook, deepcopy(facts)).wait(self.timeout if most is None else min(most, self.timeout))
             except Exception as problem:  # noqa: BLE001 - the user's code: reported, and the end goes on

@@ -144,7 +144,8 @@ def _answer(line: dict[str, Any]) -> BatchAnswer:
 def _whole(message: dict[str, Any]) -> ModelReply:
     """A message that came in one piece, read as if it had been streamed."""
     reading = StreamParser()
-    for event in events_of({**message, "content": message.get("content") or []}):
+    content = message.get("content")
+    for event in events_of({**message, "content": content if isinstance(content, list) else []}):
         for _ in reading.take(event):
             pass
     return reading.reply()

@@ -196,16 +196,17 @@ class AnthropicModel:
         if self._client is None or self._moved or model not in self._told_of:
             return None
         betas = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "")
+        address = str(self._client.base_url).rstrip("/")  # no client is made for this
         found = resolve(
             model,
             self._told_of[model],
             setting=self.endpoint.window,
-            refused=self.capabilities.window(self._address, model),
+            refused=self.capabilities.window(address, model),
             betas=(LONG_BETA,) if LONG_BETA in betas else (),
             environ=os.environ,
         )
-        edits = found.edits and "context_management" not in self.lacking(model)
-        return msgspec.structs.replace(found, server=self._address, edits=edits)
+        edits = found.edits and "context_management" not in self.capabilities.lacking(address, model)
+        return msgspec.structs.replace(found, server=address, edits=edits)
 
     def cuts(self, model: str, window: int) -> None:
         """See `Model.cuts`."""
@@ -250,6 +251,7 @@ class AnthropicModel:
 
         began, reading = time.monotonic(), StreamParser()
         stream, without = await self._open(request)
+        known = self.known(request.model)  # while the client is the one that asked
         for told in without:
             yield Retrying(reason=told, seconds=0.0)
         kind = str(stream.response.headers.get("content-type", ""))
@@ -276,7 +278,7 @@ class AnthropicModel:
             broken = ENDED
         elif not broken and not (reading.has_content or reading.stop_reason):
             broken = "the reply is empty"
-        reading.judge_end((self.known(request.model) or await self.info(request.model)).window)
+        reading.judge_end((known or await self.info(request.model)).window)
         reply = reading.reply(broken=broken, seconds=time.monotonic() - began)
         if broken and all(block["type"] in ("thinking", "redacted_thinking") for block in reply.said.blocks):
             hint = "run the cell again" if answers else "check ANTHROPIC_BASE_URL"

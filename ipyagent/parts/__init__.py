@@ -260,7 +260,7 @@ class Part:
     changing: ClassVar[bool] = False
     """Whether its tools come and go while a session runs: new ones then renew the system prompt."""
 
-    def __init__(self, host: Any) -> None:
+    def __init__(self, host: Any = None) -> None:
         """`host` is a `Host`."""
 
     def tools(self, session: Session | None) -> Mapping[str, Tool]:

@@ -559,7 +559,11 @@ def spawn_in(
     gc.disable()  # others' finalizers would run where the command is confined, and wait for our caller
     try:  # both from here: a thread inherits what confines the one that starts it
         threading.Thread(target=supervised, name="ipyagent-sandbox-calls", daemon=True).start()
-        threading.Thread(target=confined, name="ipyagent-sandbox", daemon=True).start()
+        try:
+            threading.Thread(target=confined, name="ipyagent-sandbox", daemon=True).start()
+        except RuntimeError:  # no thread may be started: the other one would wait for ever
+            listeners.put(-1)
+            raise
         started.wait()
     finally:
         if collects:

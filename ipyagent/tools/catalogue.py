@@ -184,8 +184,8 @@ class ToolSearch:
 
 
 class ToolCall:
-    """Calls one of the tools that `deferred` gives. The loop asks `called` and goes on with that tool; whether calls
-    run side by side is that tool's own, too: `meant`."""
+    """Calls one of the tools that `deferred` gives. The loop asks `called` and goes on with that tool; `meant`
+    is the tool that decides whether calls run side by side."""
 
     parallel = False
     recreatable = False

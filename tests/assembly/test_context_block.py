@@ -78,7 +78,7 @@ def test_another_permission_mode_is_told_once_with_the_next_request(place: Compa
         place.turn(agent, "where were we?")
         told = contexts(place.bodies[-1])
         assert mode_in(told) == "auto"
-        assert "commands write and delete in the project unasked, where undo restores it" in "".join(told)
+        assert "and so do file changes and commands in the project that undo can take back" in "".join(told)
         assert str(place.bodies[-1]["messages"]).count("The permission mode is now") == 2
     agent.new()
     place.turn(agent, "another session")

@@ -69,16 +69,16 @@ def test_of_a_file_comes_back_what_was_read_and_no_more(place: CompactRoom) -> N
         place.turn(agent, "read", tool("read_file", {"path": name, **given}), text("read"))
         return back(place, agent, name)
 
-    assert reads("boxes.txt", limit=2) == "box 1\nbox 2\n[lines 1-2 of 24: those that were read]"
-    assert reads("boxes.txt", offset=23) == "box 23\nbox 24\n[lines 23-24 of 24: those that were read]"
+    assert reads("boxes.txt", limit=2) == "box 1\nbox 2\n[lines 1-2, as was asked for]"
+    assert reads("boxes.txt", offset=23) == "box 23\nbox 24\n[from line 23 on, as was asked for]"
     edit = tool("edit_file", {"path": "boxes.txt", "old": "box 24", "new": "the last"})
     place.turn(agent, "edit", edit, text("done"))
-    assert back(place, agent, "boxes.txt") == "box 23\nthe last\n[lines 23-24 of 24: those that were read]"
+    assert back(place, agent, "boxes.txt") == "box 23\nthe last\n[from line 23 on, as was asked for]"
     assert reads("boxes.txt", limit=24) == BOXES.replace("box 24", "the last").strip()
     assert reads("boxes.txt") == BOXES.replace("box 24", "the last")
     assert reads("boxes.txt", limit=2) == BOXES.replace("box 24", "the last"), "what was read whole is known whole"
     (place.folder / "boxes.txt").write_text("\n".join(f"{number} {words(number, 400)}" for number in range(40)))
-    assert reads("boxes.txt", limit=30).endswith("\n[… cut]\n[lines 1-30 of 40: those that were read]")
+    assert reads("boxes.txt", limit=30).endswith("\n[… cut]\n[lines 1-30, as was asked for]")
     (place.folder / "boxes.txt").write_text(BOXES)
     reads("boxes.txt", offset=20)
     place.turn(agent, "write", tool("write_file", {"path": "boxes.txt", "content": "none\nleft\n"}), text("done"))

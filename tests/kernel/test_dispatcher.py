@@ -195,6 +195,23 @@ print('VALUE', __import__('json').dumps(escaped))
     assert kernel.run(code).value == 0
 
 
+@pytest.mark.parametrize("door", [awaited, blocking])
+def test_what_fails_around_the_code_is_the_runs_failure_and_the_turn_goes_on(
+    kernel: Kernel, door: Callable[[str], str]
+) -> None:
+    code = """
+class Broken:
+    def __enter__(self): raise OSError(24, 'Too many open files')
+    def __exit__(self, *_): pass
+async def both():
+    try: await s.main.run_code('1', print, scope=Broken())
+    except OSError as problem: got = problem.errno
+    return [got, (await s.main.run_code('2 + 2', print)).result]
+s = scripted.Scripted(ip)
+""" + ("await s.main.run(both)" if door is awaited else "s.main.run_blocking(both)") + "\ns.finish()"
+    assert kernel.run(code).value == [24, "4"]
+
+
 def test_a_handler_that_code_installs_does_not_outlive_its_run(kernel: Kernel) -> None:
     code = "('code', 'import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)')"
     cell = kernel.run(awaited(f"{code}, ('wait', 60)"), when="LIVE ready", act=act_interrupt)

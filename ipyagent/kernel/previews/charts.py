@@ -320,7 +320,6 @@ def _grammar(value: Any, look: PreviewContext, width: int) -> str:
 def _elements(value: Any, look: PreviewContext, width: int) -> str:
     """holoviews' elements: dimensions and data."""
 
-
     def parameters(part: Any) -> dict[str, Any]:
         kept = stored(stored(part, "_param__private"), "values")
         return kept if type(kept) is dict else {}

@@ -34,7 +34,6 @@ from ipyagent.kernel.previews._context import (
     of_types,
     one_line,
     own_name,
-    pairs,
     slots,
     stored,
 )
@@ -153,11 +152,14 @@ def signature(function: types.FunctionType, look: PreviewContext, width: int = 3
     count, only = code.co_argcount, code.co_kwonlyargcount
     # a program may have set these to subclasses of its own
     values = tuple.__getitem__(function.__defaults__ or (), slice(-count or None, None))
-    defaults = dict(zip(names[count - len(values) : count], values, strict=False)) | pairs(function.__kwdefaults__)
+    defaults = dict(zip(names[count - len(values) : count], values, strict=False))
+    keywords = function.__kwdefaults__ or {}
+    alone = [name for name in names[count : count + only] if dict.__contains__(keywords, name)]
+    defaults |= {name: dict.__getitem__(keywords, name) for name in alone}
     # from 3.14 on reading annotations runs the expressions that the user wrote
     notes: dict[str, Any] = function.__annotations__ if sys.version_info < (3, 14) else {}
 
-    def parameter(name: str) -> str:
+    def parameter(name: str, defaults: dict[str, Any] = defaults) -> str:
         note = dict.get(notes, name, MISSING)
         text = name + ("" if note is MISSING else f": {_annotation(note)}")
         equals = "=" if note is MISSING else " = "
@@ -168,13 +170,13 @@ def signature(function: types.FunctionType, look: PreviewContext, width: int = 3
         parts.insert(code.co_posonlyargcount, "/")
     after = count + only
     if code.co_flags & inspect.CO_VARARGS:
-        parts.append(f"*{parameter(names[after])}")
+        parts.append(f"*{parameter(names[after], {})}")
         after += 1
     elif only:
         parts.append("*")
     parts += [parameter(name) for name in names[count : count + only]]
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        parts.append(f"**{parameter(names[after])}")
+        parts.append(f"**{parameter(names[after], {})}")
     returned = dict.get(notes, "return", MISSING)
     back = "" if returned is MISSING else f" -> {_annotation(returned)}"
     return f"({look.items(iter(parts), width, len(parts))}){back}"

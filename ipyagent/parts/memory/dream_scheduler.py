@@ -39,11 +39,9 @@ MOST_FAILURES = 3
 """Dreams that fail in a row before this kernel begins none by itself any more."""
 NO_MORE = "; no more will start in this kernel unless you run %memory dream"
 PATIENCE = 3.0
-"""Seconds that the end of the kernel waits for a dream to be rolled back."""
+"""Seconds that the end of the kernel waits for a dream to end."""
 WAITING_DAYS = 7
 """So long a dream that waits for a yes keeps others from beginning."""
-
-
 
 
 class DreamScheduler:
@@ -175,7 +173,7 @@ class DreamScheduler:
             self._ended.set()
 
     def stop(self) -> None:
-        """End the running dream, from any thread: the memories stay as they were, the lock is rolled back."""
+        """End the running dream, from any thread: the memories stay as they were, the lock is let go of."""
         task = self._task
         if task is None or task.done():
             return
@@ -197,7 +195,7 @@ class DreamScheduler:
         self._ended.clear()
         if not self._registered:
             self._registered = True
-            at_exit(self, DreamScheduler.close)  # a dream is rolled back while threads still serve it
+            at_exit(self, DreamScheduler.close)  # a dream is ended while threads still serve it
 
     # ------------------------------------------------------------------ behind a turn
 

@@ -180,7 +180,7 @@ class ExtractionProgress:
         said = [(at, text) for at, text in self._said if at <= upto]
         if not words or sum(words_in(text) for _, text in said) >= words:
             return True
-        ends = [*(at for at, _ in said[1:]), upto + 1]
+        ends = [*(at for at, _ in said), upto + 1][1:]
         return any(
             has_cue(text, cues) and not any(at < saved < end for saved, _ in self._saved)
             for (at, text), end in zip(said, ends, strict=True)

@@ -305,14 +305,19 @@ class DreamLock:
         self.release()
 
     def last(self) -> float:
-        """Unix time of the last consolidation, 0.0 for never: one `stat`."""
+        """Unix time of the last consolidation, 0.0 for never: one `stat`. A file that is not empty is the lock of an
+        earlier version whose dream was killed: its time is none."""
         try:
-            return os.lstat(self.path).st_mtime
+            status = os.lstat(self.path)
+            return 0.0 if status.st_size else status.st_mtime
         except OSError:  # where it cannot be read it cannot be taken either
             return 0.0
 
     def holder(self) -> ProcessIdentity | None:
-        """Who tidies now; None for nobody, an identity without a pid for somebody who is not known."""
+        """Who tidies now; None for nobody, an identity without a pid for somebody who is not known. Raises
+        MemoryRefused where a link stands in the way."""
+        if self._files.status(_DREAMS) is None:  # nobody ever did: looking makes no file
+            return None
         try:
             with self._lock:
                 return None

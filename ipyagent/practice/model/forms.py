@@ -164,7 +164,7 @@ def answer(task: Task, text: str, alone: bool = True) -> Recipe | str | None:
         if form.name == "again" and not any(each.run is not None for each, _ in found(plain)):
             asked, only = _before(task) if alone else "", slots["only"]
             return tables.answer(task, asked, readings, only) if asked else task.say(
-                f"There is no answered question about a table before this, so “{only}” applies to nothing.",
+                f"There is no answered question about a table in an earlier request, so “{only}” applies to nothing.",
                 f"前面没有已回答的关于表的问题，“{only}” 没有可用之处。",
             )  # fmt: skip
     return tables.answer(task, plain, readings) if _about_table(plain) else None

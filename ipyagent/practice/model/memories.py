@@ -122,9 +122,10 @@ def absolute(words: str, today: str) -> str:
         return words
     now = datetime.date.fromisoformat(today)
     named = {r"\btomorrow\b|明天": 1, r"\btoday\b|今天": 0, r"\byesterday\b|昨天": -1}
-    named |= {rf"\b(?:on )?\b{day}\b": (at - now.weekday()) % 7 or 7 for at, day in enumerate(_DAYS)}
-    other = "".join(f"(?<!{word} )" for word in ("after", "before", "next", "last", "every", "each"))
-    for day, days in named.items():
+    named |= {rf"\b(?:(?:on|this) )?\b{day}\b": (at - now.weekday()) % 7 or 7 for at, day in enumerate(_DAYS)}
+    for at, (day, days) in enumerate(named.items()):  # "after tomorrow" is another day, "after Monday" is not
+        before = ("after", "before") if at < 3 else ("next", "last", "every", "each")
+        other = "".join(f"(?<!{word} )" for word in before)
         words = re.sub(f"{other}(?:{day})", (now + datetime.timedelta(days)).isoformat(), words, flags=re.I)
     return words
 

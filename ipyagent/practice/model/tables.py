@@ -317,6 +317,8 @@ def _done(task: Task, table: Table, work: Work, only: str) -> Recipe:
 def _value(task: Task, table: Table, asked: str) -> Generator[Act, tuple[Step, ...], tuple[Column, Any]]:
     """The column and the one value that these words name, as the data has it."""
     columns = [c for c, kind in table.columns if c is not None and not re.match(r"u?int|float|date|time", kind, re.I)]
+    if not columns:
+        raise Ending(task.say(f"I do not know which rows “{asked}” are.", f"不知道“{asked}”指哪些行。"))
     words = sorted(_numbers(key(asked)), key=len)
     code = (
         f"print({{column: [value for value in {table.name}[column].dropna().unique().tolist()\n"

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -162,3 +163,17 @@ def test_killed_at_every_phase_it_is_rolled_back_and_nothing_is_lost(killed: dic
         undo(place.store)
         assert place.content() == before
     assert set(digests(place.store)) >= {"e.md", "f.md", "g.md"}
+
+
+def test_a_look_makes_no_file_and_follows_no_link(tmp_path: Path) -> None:
+    (folder := tmp_path / "memory").mkdir()
+    lock = DreamLock(folder, nullcontext)
+    assert lock.holder() is None
+    assert list(folder.iterdir()) == []
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (folder / ".history").symlink_to(elsewhere)
+    with suppress(MemoryRefused):
+        assert lock.holder() is None
+    assert list(elsewhere.iterdir()) == []
+    (folder / ".consolidate-lock").write_text('{"pid": 1}')  # of an earlier version, killed
+    assert lock.last() == 0.0

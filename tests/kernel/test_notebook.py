@@ -46,7 +46,7 @@ def texts(notebook: Notebook) -> list[str]:
     return [notebook.layout.cell_text(number) for number in range(len(notebook.cells))]
 
 
-@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, MADE), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, MADE), marks=pytest.mark.slow)])
 def test_an_edit_keeps_every_byte_that_it_does_not_touch(seeds: range) -> None:
     for seed in seeds:
         random_ = random.Random(seed)

@@ -438,12 +438,15 @@ def test_each_model_is_asked_for_what_it_has_and_what_the_settings_want(server: 
         assert sent == [128_001, 64_000, 64_000], "cut and remembered"
         info = talk.info("claude-sonnet-4-6[1m]")
         assert (info.window, info.source) == (1_000_000, "[1m] suffix")
+        begun = len(server.messages)
         assert said(talk.ask(model="claude-sonnet-4-6[1m]"))
-        last = server.messages[-1]
+        [last] = server.messages[begun:]
         assert (last.body or {})["model"] == "claude-sonnet-4-6"
         assert "context-1m" in last.headers["anthropic-beta"]
+    begun = len(server.messages)
     ask(server.url, thinking=False)
-    assert "thinking" not in (server.messages[-1].body or {})
+    [last] = server.messages[begun:]
+    assert "thinking" not in (last.body or {})
 
 
 def test_the_models_api_is_asked_once_and_again_only_after_a_failure(server: PracticeServer) -> None:

@@ -19,6 +19,11 @@ from ipyagent.practice.model.tables import LOOK, key
 
 matplotlib.use("agg")
 VEGA = ("burtin", "cars", "crimea", "seattle_weather")
+MORE = (
+    "airports", "anscombe", "barley", "driving", "iowa_electricity", "iris", "la_riots", "seattle_temps", "sf_temps",
+    "stocks", "us_employment", "wheat",
+)  # fmt: skip
+"""Looked at in the slow group."""
 
 
 def shop() -> pd.DataFrame:
@@ -54,10 +59,10 @@ def table_of(name: str) -> pd.DataFrame:
         from palmerpenguins import load_penguins  # type: ignore[import-untyped]
 
         return pd.DataFrame(load_penguins())
-    return pd.DataFrame(getattr(local_data, name)()) if name in VEGA else others()[name]
+    return pd.DataFrame(getattr(local_data, name)()) if name in (*VEGA, *MORE) else others()[name]
 
 
-@pytest.fixture(params=[*VEGA, "penguins", *others()])
+@pytest.fixture(params=[*VEGA, "penguins", *others(), *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)])
 def told(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Room, pd.DataFrame]]:
     """A conversation over one table, with display options that hide nearly everything."""
     options = ("display.max_rows", 2, "display.max_columns", 1, "display.precision", 0, "display.width", 10,

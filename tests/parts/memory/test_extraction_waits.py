@@ -172,10 +172,12 @@ def test_what_waits_is_looked_at_when_the_kernel_ends_which_a_server_that_is_gon
     agent.part(MemoryPart).extracting.close()
     assert len(looked(room)) == 1, "it is not tried again"
     assert not any(isinstance(event, MemoryExtracted) for event in read_events(session.journal.path))
-    again = waiting(room)
+    before, again = len(looked(room)), waiting(room)
     room.turn(again, FACT)
+    assert len(looked(room)) == before
     again.close()
-    asked = looked(room)[-1].body
+    [last] = looked(room)[before:]
+    asked = last.body
     assert asked is not None
     assert asked["model"] == SMALL
     assert len(room.memories()) == 1

@@ -77,6 +77,7 @@ class _Part:
         self.segments = segments
         self.display = uuid.uuid4().hex
         self.widget: Any = None
+        self.model = ""  # the widget's id, also when it is closed
         self.unroute: Callable[[], None] = lambda: None
         self.sent_at = 0.0
         self.unheard = 0  # messages sent before a page said that it listens
@@ -151,6 +152,7 @@ class PanelSurface:
         from IPython.display import display
 
         part.widget = panel_class()(snapshot=partial(self._snapshot, part))
+        part.model = part.widget.model_id
         click = partial(self.click, part=part)
         part.widget.on_msg(lambda _widget, content, _buffers: click(content))
         if self._route is not None and part.widget.comm is not None:
@@ -196,7 +198,7 @@ class PanelSurface:
                 kept = recorded if part is self._parts[-1] else {}
                 update_display(bundle, metadata=kept, display_id=part.display, raw=True)  # type: ignore[no-untyped-call]  # no types
                 with self._lock:
-                    part.settled = {"settle": bundle, "metadata": kept, "id": part.widget.model_id}
+                    part.settled = {"settle": bundle, "metadata": kept, "id": part.model}
 
     # ------------------------------------------------------------------ agent thread
 

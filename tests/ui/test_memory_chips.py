@@ -146,7 +146,9 @@ def test_undo_works_after_the_turn_through_the_door_and_the_cell_says_so(
         panel.show(surfaced(ROLE))
         await asyncio.sleep(0.1)
         panel.close()
+        panel._let_go(panel._parts[0])  # no page asks for the widget any more, as after GRACE
         panel.later(MemorySaved(path=event.path, change=event.change, by="extraction"))  # behind the turn
+        assert "feedback_plots.md" in panel._parts[0].settled["settle"]["text/html"]
         marks = list(door._acts)
         assert len(marks) == 2  # click away, undo
         for mark in (*marks, "other.0"):

@@ -419,7 +419,10 @@ class ExtractionToolPolicy:
         self.saved.append(made.path)
         if not shown:  # some surfaces can still show what came of their turn once they are closed
             later: Callable[[Event], None] | None = getattr(self._surface, "later", None)
-            self._notice(saved_line(made)) if later is None else later(made)
+            try:
+                self._notice(saved_line(made)) if later is None else later(made)
+            except Exception:  # noqa: BLE001 - it is saved: a surface that fails is no failure of the tool's
+                self._notice(saved_line(made))
         return made
 
 

@@ -414,10 +414,10 @@ def test_failures_in_a_row_end_it_for_the_session_and_disturb_nothing(room: Extr
 class Watcher(NullSurface):
     """A surface that stays once it is closed, as the panel does."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, broken: bool = False) -> None:
         self.events: list[Event] = []
         self.afterwards: list[Event] = []
-        self.closed = False
+        self.closed, self.broken = False, broken
 
     def show(self, event: Event) -> None:
         assert not self.closed
@@ -425,20 +425,26 @@ class Watcher(NullSurface):
 
     def later(self, event: Event) -> None:
         self.afterwards.append(event)
+        if self.broken:
+            raise AttributeError("the page is gone")
 
     def close(self) -> None:
         self.closed = True
 
 
-def test_the_cell_that_asked_tells_what_was_saved(room: ExtractRoom) -> None:
-    agent, first = room.agent(), Watcher()
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_cell_that_asked_tells_what_was_saved_and_one_that_cannot_is_no_failure(
+    room: ExtractRoom, broken: bool
+) -> None:
+    agent, first = room.agent(), Watcher(broken=broken)
     room.extractions = [replace(creating(PLOTS, "we always plot in blue"), first_delay=0.1)]
     agent.prepare("we always plot in blue", Options(), first).run_blocking()
     room.settle(agent)
     [saved] = first.afterwards
     assert isinstance(saved, MemorySaved)
     assert saved.path == PLOTS
-    assert not any(line.startswith("saved") for line in agent.notices)
+    assert len(room.asked(extractions=True)) == 1, "the model is not told of an error"
+    assert any(line.startswith("saved") for line in agent.notices) == broken
 
 
 def test_while_the_next_turn_runs_its_cell_tells(room: ExtractRoom) -> None:

@@ -36,6 +36,7 @@ from ipyagent.journal.journal import read_events
 from ipyagent.loop.session_state import IN_FRONT, SessionState, Totals
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server.tokens import count_text
+from tests.bench.measuring import MODEL, Row, home
 
 SESSIONS = Path(
     os.environ.get("IPYAGENT_SESSIONS", Path(__file__).parents[3] / "shared" / "data" / "real-model" / "sessions")
@@ -263,53 +264,51 @@ def measure(names: Iterable[str], *, window: int = 0, **settings: Any) -> Spent:
 
     brain, spent, facts = Brain(), defaultdict(Totals), dict[str, None]()
     saved: set[str] = set()
-    before = {name: os.environ.get(name) for name in ("IPYAGENT_HOME", "ANTHROPIC_API_KEY")}
-    with tempfile.TemporaryDirectory() as place, PracticeServer(brain, keep_bodies=False) as server:
+    with (
+        tempfile.TemporaryDirectory() as place,
+        home(place),
+        PracticeServer(brain, keep_bodies=False) as server,
+    ):
         folder = Path(place) / "project"
         folder.mkdir()
-        os.environ |= {"IPYAGENT_HOME": f"{place}/home", "ANTHROPIC_API_KEY": "practice"}
-        try:
-            for name in names:
-                events = list(read_events(SESSIONS / f"{name}.jsonl"))
-                turns, results = recorded(events)
-                facts |= dict.fromkeys(_names(event for event in events if _counts(event)))
-                brain.begin(turns)
-                given = {
-                    "base_url": server.url, "model": "claude-sonnet-5-5", "mode": "auto", "trust_all": True,
-                    "window": window, "dreaming": False, "mcp": False, **settings,
-                }  # fmt: skip
+        for name in names:
+            events = list(read_events(SESSIONS / f"{name}.jsonl"))
+            turns, results = recorded(events)
+            facts |= dict.fromkeys(_names(event for event in events if _counts(event)))
+            brain.begin(turns)
+            given = {
+                "base_url": server.url, "model": MODEL, "mode": "auto", "trust_all": True,
+                "window": window, "dreaming": False, "mcp": False, **settings,
+            }  # fmt: skip
 
-                def agent(given: dict[str, Any] = given, results: Any = results) -> Any:
-                    bare = Agent(settings=IPyAgent(environ={}, **given), folder=folder)
-                    tools = [_Tool(tool, results) for each, tool in bare.tools_now().items() if each != "memory"]
-                    bare.close()
-                    return Agent(settings=IPyAgent(environ={}, **given), folder=folder, tools=tools)
+            def agent(given: dict[str, Any] = given, results: Any = results) -> Any:
+                bare = Agent(settings=IPyAgent(environ={}, **given), folder=folder)
+                tools = [_Tool(tool, results) for each, tool in bare.tools_now().items() if each != "memory"]
+                bare.close()
+                return Agent(settings=IPyAgent(environ={}, **given), folder=folder, tools=tools)
 
-                now, session = agent(), ""
-                for _ in turns:
-                    turn = brain.turn()
-                    if turn.restarted and session:
-                        now.close()
-                        now = agent()
-                        now.resume(session)
-                    now.run_sync(turn.text)
-                    session = now.session.journal.session
+            now, session = agent(), ""
+            for _ in turns:
+                turn = brain.turn()
+                if turn.restarted and session:
+                    now.close()
+                    now = agent()
+                    now.resume(session)
+                now.run_sync(turn.text)
+                session = now.session.journal.session
+                now.part(MemoryPart).extracting.wait(now.session, _DONE)
+                for _ in turn.summaries[:1]:
+                    now.compact("")
                     now.part(MemoryPart).extracting.wait(now.session, _DONE)
-                    for _ in turn.summaries[:1]:
-                        now.compact("")
-                        now.part(MemoryPart).extracting.wait(now.session, _DONE)
-                path = now.session.journal.path
-                now.close()
-                made = list(read_events(path))
-                saved |= set(_names(made))
-                history = SessionState()
-                for event in made:
-                    history.apply(event)
-                for kind, one in history.spent.items():
-                    spent[kind].add(one.usage, one.cost, one.requests)
-        finally:
-            for key, value in before.items():
-                os.environ.pop(key) if value is None else os.environ.__setitem__(key, value)
+            path = now.session.journal.path
+            now.close()
+            made = list(read_events(path))
+            saved |= set(_names(made))
+            history = SessionState()
+            for event in made:
+                history.apply(event)
+            for kind, one in history.spent.items():
+                spent[kind].add(one.usage, one.cost, one.requests)
         refused = tuple(exchange.error for exchange in server.refused)
     missing = tuple(fact for fact in facts if fact not in saved)
     return Spent(spent=dict(spent), facts=tuple(facts), missing=missing, refused=refused)
@@ -323,18 +322,12 @@ def _names(events: Iterable[Event]) -> list[str]:
     return [event.path.rpartition("/")[2] for event in events if isinstance(event, MemorySaved)]
 
 
-def rows() -> list[tuple[str, str, str]]:
-    """Name, measured, target."""
+def rows() -> list[Row]:
     if not SESSIONS.is_dir():
         return [("background work in recorded sessions", f"not measured: no sessions in {SESSIONS}", "")]
-    made: list[tuple[str, str, str]] = []
+    made: list[Row] = []
     for what, names, window in (("3 short sessions", SHORT, 0), ("25 turns in 40K", (LONG,), LONG_WINDOW)):
         made.append((f"{what}, as recorded", f"background {100 * then(names):.1f} %", ""))
         made.append((f"{what}, after every turn", str(measure(names, window=window, **EVERY_TURN)), ""))
         made.append((f"{what}, now", str(measure(names, window=window)), "at most 15 %, all saved"))
     return made
-
-
-if __name__ == "__main__":
-    for row in rows():
-        print("  ".join(row))

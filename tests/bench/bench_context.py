@@ -1,7 +1,4 @@
-"""What the context engine costs: considering a clearing in a long view, and all layers of a turn at 500,000 tokens.
-
-    python -m tests.bench.bench_context
-"""
+"""What the context engine costs: considering a clearing in a long view, and all layers of a turn at 500,000 tokens."""
 
 from __future__ import annotations
 
@@ -28,6 +25,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.protocols import Forked, ForkOrder, LayerContext, Rates
 from ipyagent.journal.view import ContextView
+from tests.bench.measuring import Row
 
 ROUNDS = 30
 RATES = Rates(input=2e-6, read=0.2e-6, write=2.5e-6, output=10e-6)
@@ -119,7 +117,6 @@ def whole_turn(tokens: int) -> tuple[float, float, int]:
         server.script(text("Yes."))
         agent.run_sync("hello")
         session = agent.session
-        assert session is not None
         engine = Engine(session, agent.workspace(session, None))  # type: ignore[arg-type] # no code runs here
 
         async def requests() -> None:
@@ -183,8 +180,7 @@ def collapsing(turns: int, every: int) -> tuple[float, float]:
         tracemalloc.stop()
 
 
-def rows() -> list[tuple[str, str, str]]:
-    """Name, measured, target."""
+def rows() -> list[Row]:
     found = []
     looks = ("nothing to do", 20, True), ("weighed, kept", 1, False), ("weighed, cleared", 20, False)
     for what, turns, done in looks:
@@ -206,8 +202,3 @@ def rows() -> list[tuple[str, str, str]]:
     ratio = f"{whole / half:.1f} x the time, {kept_whole / kept:.1f} x the memory for an undo"
     found.append(("2,000 turns with collapses to 1,000", ratio, "memory 2 x"))
     return found
-
-
-if __name__ == "__main__":
-    for row in rows():
-        print(*row, sep="   ")

@@ -1,7 +1,7 @@
 """What the journal and the view cost: append, resume of a large session, one more event, token estimates.
 
-    python -m tests.bench.bench_journal
-    BEFORE=/path/to/another/tree python -m tests.bench.bench_journal
+    python -m tests.bench journal
+    BEFORE=/path/to/another/tree python -m tests.bench journal
 
 With `BEFORE`, processes of that tree take turns with ours in resuming. Seconds of the clock, and of the processor: on a
 busy machine the clock tells more of the others.
@@ -36,6 +36,7 @@ from ipyagent.journal.events import (
 from ipyagent.journal.journal import Journal, encode
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import ContextView
+from tests.bench.measuring import Row, compared, trees
 
 EVENTS = 100_000
 MEGABYTES = 200
@@ -109,7 +110,6 @@ def session_events(events: int, size: int) -> list[Event]:
 def write(folder: Path, events: list[Event]) -> tuple[Path, list[float]]:
     """A stored session, and the seconds of each append."""
     started = events[0]
-    assert isinstance(started, SessionStarted)
     journal = Journal.create(folder, started)
     seconds = []
     for event in events[1:]:
@@ -133,28 +133,25 @@ def resume(path: Path, tree: str, *, end: str = "leave") -> dict[str, float]:
 
 def resuming(path: Path) -> tuple[dict[str, list[dict[str, float]]], dict[str, list[dict[str, float]]]]:
     """What resuming took in each tree by turns, without a checkpoint and with the tree's own."""
-    before = os.environ.get("BEFORE", "")
-    trees = {**({"before": before} if before else {}), "now": str(Path(__file__).parents[2])}
-    places = {name: path.parent.parent / name / path.parent.name / path.name for name in trees}
+    there = trees()
+    places = {name: path.parent.parent / name / path.parent.name / path.name for name in there}
     for place in places.values():
         shutil.copytree(path.parent, place.parent)
-    without: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
-    kept: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
+    without: dict[str, list[dict[str, float]]] = {name: [] for name in there}
+    kept: dict[str, list[dict[str, float]]] = {name: [] for name in there}
     for found, end in ((without, "leave"), (kept, "close")):
         if end == "close":
-            for name, tree in trees.items():
+            for name, tree in there.items():
                 resume(places[name], tree, end=end)
         for _ in range(ROUNDS):
-            for name, tree in trees.items():
+            for name, tree in there.items():
                 found[name].append(resume(places[name], tree))
     return without, kept
 
 
 def told(found: dict[str, list[dict[str, float]]], what: str) -> str:
     """The medians of the trees, and their ratio where there are two."""
-    middle = {name: statistics.median(each[what] for each in values) for name, values in found.items()}
-    words = ", ".join(f"{name} {value:.2f}" for name, value in middle.items())
-    return f"{words} (x {middle['now'] / middle['before']:.2f})" if "before" in middle else words
+    return compared({name: [each[what] for each in values] for name, values in found.items()}, 2)
 
 
 def apply_cost(events: list[Event]) -> tuple[float, float]:
@@ -182,8 +179,7 @@ def estimate_speed() -> float:
     return len(text) / min(seconds) / 1e6
 
 
-def rows() -> list[tuple[str, str, str]]:
-    """Name, measured, target."""
+def rows() -> list[Row]:
     events = session_events(EVENTS, MEGABYTES * 10**6)
     with tempfile.TemporaryDirectory() as folder:
         path, seconds = write(Path(folder), events)
@@ -208,8 +204,3 @@ def rows() -> list[tuple[str, str, str]]:
         ("one more event, last tenth", f"{late * 1e6:.1f} µs", "as at first"),
         ("token estimate of ASCII", f"{estimate_speed():.1f} MB/s", "10 MB/s"),
     ]
-
-
-if __name__ == "__main__":
-    for name, measured, target in rows():
-        print(f"{name:<70} {measured:>12}  {target}")

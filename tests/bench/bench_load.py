@@ -21,10 +21,10 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parents[2]
+from tests.bench.measuring import ROOT, Row, compared, trees
+
 KERNELS = 7
 PAUSE = 4.0
 """Seconds between loading and the first request."""
@@ -94,12 +94,6 @@ def _serve(port: Any, stamps: Any) -> None:
     server.serve_forever()
 
 
-def trees() -> list[tuple[str, str]]:
-    """Names of trees and where they are: the one named by BEFORE, if it is, and ours."""
-    before = os.environ.get("BEFORE", "")
-    return [*([("before", before)] if before else []), ("now", str(ROOT))]
-
-
 class _Found(NamedTuple):
     """What one kernel gave: milliseconds, and how many times longer something took."""
 
@@ -122,7 +116,6 @@ def _kernel(tree: str, stamps: Any) -> _Found:
             before = [_own(kernel) for _ in range(5)]
             slow = statistics.median(wall / worked for wall, worked in before)
             found = re.search(r"MS ([\d.]+) (\w+)", kernel.run(LOADING, timeout=60).streams)
-            assert found is not None
             assert found[2] == "False", "anthropic was imported by loading"
             beside = _own(kernel)[0]
             time.sleep(PAUSE * slow)
@@ -141,11 +134,10 @@ def _kernel(tree: str, stamps: Any) -> _Found:
 def _own(kernel: Any) -> tuple[float, float]:
     """Milliseconds of the user's own cell, on the clock and on the processor."""
     found = re.search(r"OWN ([\d.]+) ([\d.]+)", kernel.run(OWN, timeout=60).streams)
-    assert found is not None
     return float(found[1]), float(found[2])
 
 
-def _kernel_rows() -> Iterable[tuple[str, str, str]]:
+def _kernel_rows() -> Iterable[Row]:
     context = mp.get_context("spawn")
     port, stamps = context.Queue(), context.Queue()
     server = context.Process(target=_serve, args=(port, stamps), daemon=True)
@@ -157,7 +149,7 @@ def _kernel_rows() -> Iterable[tuple[str, str, str]]:
     measured: dict[str, list[_Found]] = {}
     with tempfile.TemporaryDirectory() as cache, _environment(cache, **given):
         for number in range(1 + KERNELS):
-            for name, tree in trees():
+            for name, tree in trees().items():
                 found = _kernel(tree, stamps)
                 if number:
                     measured.setdefault(name, []).append(found)
@@ -169,7 +161,7 @@ def _kernel_rows() -> Iterable[tuple[str, str, str]]:
         ("first", f"first %%agent {PAUSE:g} s later: to its first byte, ms", "at most 200 ms"),
         ("later", "later %%agent cells: to the first byte, ms", "26 ms before"),
     ):
-        yield what, _compared({tree: [getattr(each, name) for each in found] for tree, found in measured.items()}), goal
+        yield what, compared({tree: [getattr(each, name) for each in found] for tree, found in measured.items()}), goal
 
 
 @contextmanager
@@ -186,18 +178,11 @@ def _environment(cache: str, **given: str) -> Iterator[None]:
         os.environ.update({name: value for name, value in held.items() if value is not None})
 
 
-def _compared(found: dict[str, list[float]]) -> str:
-    """Medians, and their ratio where there are two."""
-    middle = {name: statistics.median(values) for name, values in found.items()}
-    words = ", ".join(f"{name} {value:.1f}" for name, value in middle.items())
-    return f"{words} (x {middle['now'] / middle['before']:.2f})" if "before" in middle else words
-
-
-def _start_rows() -> Iterable[tuple[str, str, str]]:
+def _start_rows() -> Iterable[Row]:
     """What loading adds to `ipython -c`, as a share of IPython's own start."""
     seconds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder, _environment(os.path.join(folder, "compiled")):
-        runs = [("own", str(ROOT), "1"), *((name, tree, "%load_ext ipyagent") for name, tree in trees())]
+        runs = [("own", str(ROOT), "1"), *((name, tree, "%load_ext ipyagent") for name, tree in trees().items())]
         for number in range(1 + STARTS):
             for name, tree, code in runs:
                 environment = {**os.environ, "PYTHONPATH": tree, "IPYTHONDIR": folder, "IPYAGENT_HOME": folder}
@@ -213,11 +198,5 @@ def _start_rows() -> Iterable[tuple[str, str, str]]:
     yield f"%load_ext in `ipython -c`, of its own {1e3 * own:.0f} ms", shares, "at most 12 %"
 
 
-def rows() -> list[tuple[str, str, str]]:
-    """Name, measured, target."""
+def rows() -> list[Row]:
     return [*_kernel_rows(), *_start_rows()]
-
-
-if __name__ == "__main__":
-    for row in rows():
-        print("  ".join(row))

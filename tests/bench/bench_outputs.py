@@ -28,6 +28,7 @@ from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.practice.server import PracticeServer
 from tests.bench.bench_told import Shower, previewed, ran, surroundings
+from tests.bench.measuring import Row
 from tests.browser.lab import PANEL, Page, Server, write_notebook
 
 SHOW = "from IPython.display import *\n"
@@ -436,7 +437,6 @@ def _drawn(page: Any, shots: list[str]) -> list[Outputs]:
 def _ink(picture: bytes) -> int:
     with PIL.Image.open(io.BytesIO(picture)) as opened:
         colours = opened.convert("RGB").getcolors(opened.width * opened.height)
-    assert colours is not None
     return sum(count for count, _ in colours) - max(colours)[0]
 
 
@@ -479,7 +479,6 @@ def _masked(words: str) -> str:
 
 TOGETHER = 12
 """Cells of one notebook: a page draws so many at once."""
-Row = tuple[str, str, str]
 
 
 def group(names: list[str]) -> Iterator[Row]:

@@ -6,6 +6,7 @@ that an answer does not wait for it.
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
@@ -14,9 +15,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tests.bench import recall_files
+from tests.bench.measuring import MODEL, Row, first_tokens, home, server
 
 ROUNDS = 25
 INFERENCE = 3
@@ -28,11 +29,26 @@ QUERIES = (
     "what does Anna want in the totals of table17",
     "when is the quarterly report due",
 )
-Row = tuple[str, str, str]
+THINKS = 0.2
+"""Seconds until the server begins an answer, less than any real one takes."""
+REMEMBERED = 200
+"""Memories of a session whose first tokens are measured."""
+CONVERSATIONS = Path(__file__).parents[3] / "shared" / "data" / "locomo-dev.json"
+"""Not part of this repository: who has it beside the checkout can measure."""
+FIRST = 1_700_000_000
+_THEMES = (
+    "plots of the orders table use the colour-blind palette and no grid",
+    "the region column holds old names before 2023, map them with regions.csv",
+    "Anna wants totals in thousands of euros, rounded to one decimal",
+    "the nightly export fails on Sundays since the database is read-only then",
+    "penguins with missing sex are dropped before any model is fitted",
+    "the quarterly report goes to the board on the second Tuesday, as PDF",
+    "load parquet files with polars, pandas runs out of memory on this machine",
+    "the staging dashboard is at the address in the team wiki under Metrics",
+)
 
 
 def rows() -> Iterator[Row]:
-    """Name, measured, target."""
     from ipyagent.parts.memory import fulltext
 
     yield from quality()
@@ -50,13 +66,13 @@ def quality() -> Iterator[Row]:
     """How often the evidence of a question is among the first 200 and the first 5."""
     from ipyagent.parts.memory import fulltext
 
-    found = recall_files.conversations()
+    found = conversations()
     if not found:
         yield "evidence of the questions on long conversations", "not measured: shared/data is not here", ""
         return
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "memory"
-        files = recall_files.write_turns(place, found)
+        files = write_turns(place, found)
         questions = sum(len(conversation["questions"]) for conversation in found)
         head = f"{files:,} memories, {questions} questions"
         yield f"{head}: the 200 newest", _shares(evidence(place, found, newest=True)), "(starting point)"
@@ -98,7 +114,7 @@ def evidence(
     for conversation in found:
         name = str(conversation["conversation"])
         for question in conversation["questions"]:  # type: ignore[attr-defined] # JSON
-            names = {recall_files.turn_name(name, turn) for turn in question["evidence"]}
+            names = {turn_name(name, turn) for turn in question["evidence"]}
             if newest:
                 listed = [memory.name for memory in memories[:CANDIDATES]]
             else:
@@ -145,7 +161,7 @@ def cost(count: int, *, vectors: bool) -> tuple[float, float, float, float]:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with tempfile.TemporaryDirectory() as folder:
         place, cache = Path(folder) / "memory", Path(folder) / "cache" / "recall.sqlite"
-        recall_files.write_many(place, count)
+        write_many(place, count)
         before = psutil.Process().memory_info().rss
 
         def opened() -> Callable[[str], object]:
@@ -177,20 +193,84 @@ def cost(count: int, *, vectors: bool) -> tuple[float, float, float, float]:
 # ---------------------------------------------------------------------- what nobody waits for
 
 
+def brain(body: dict[str, Any]) -> Any:
+    """Takes its time, and chooses memories as the practice model does."""
+    from ipyagent.practice.model import memories as selecting
+    from ipyagent.practice.replies import text
+
+    time.sleep(THINKS)
+    choice = selecting.asked(body)
+    return text(selecting.selected(choice) if choice else "Here it is.")
+
+
 def first_token() -> Iterator[Row]:
     """Time from a request to the first piece of its answer, with recall and without, in turns."""
+    from ipyagent import Agent, IPyAgent
+
     for name, options in (("ranking alone", {"recall_selector": False}), ("with a selector", {})):
-        off, on = first_tokens(options)
+        with server(brain) as url, tempfile.TemporaryDirectory() as folder, home(folder):
+            agents = []
+            for recall in (False, True):
+                place = Path(folder) / str(recall)
+                write_many(place / ".ipyagent" / "memory", REMEMBERED)
+                settings = IPyAgent(
+                    environ={}, base_url=url, model=MODEL, extraction=False, dreaming=False, layer_notes=False,
+                    trust_all=True, recall=recall, **options,
+                )  # fmt: skip
+                agents.append(Agent(settings=settings, folder=place))
+            off, on = first_tokens(agents, "which palette do we use for the plots of case{}?".format, 40, pause=0.1)
+            for agent in agents:
+                agent.close()
         change = 100 * (on - off) / off
         yield f"time to first token, 200 memories, {name}", f"{off:.1f} ms off, {on:.1f} ms on ({change:+.1f} %)", "5 %"
 
 
-def first_tokens(options: dict[str, bool], rounds: int = 40) -> tuple[float, float]:
-    """Median milliseconds without and with recall. The server is a process of its own that takes 200 ms to
-    begin an answer, less than any real one."""
-    from tests.bench.recall_turns import measure
+# ---------------------------------------------------------------------- folders of memories
 
-    return measure(options, rounds)
+
+def conversations() -> list[dict[str, Any]]:
+    """The conversations with their questions; an empty list where the file is not there."""
+    if not CONVERSATIONS.is_file():
+        return []
+    found: list[dict[str, Any]] = json.loads(CONVERSATIONS.read_text(encoding="utf-8"))
+    return found
+
+
+def turn_name(conversation: str, turn: str) -> str:
+    """The file of one turn."""
+    return f"{conversation}_{turn.replace(':', '_')}.md"
+
+
+def write_turns(folder: Path, found: list[dict[str, Any]]) -> int:
+    """One memory a turn; how many."""
+    folder.mkdir(parents=True)
+    count = 0
+    for conversation in found:
+        for turn in conversation["turns"]:
+            name = turn_name(conversation["conversation"], turn["id"])
+            said = json.dumps(turn["text"][:120], ensure_ascii=False)
+            head = f"name: {name.removesuffix('.md')}\ndescription: {said}"
+            _write(folder / name, f"---\n{head}\ntype: project\n---\n{turn['date']}\n{turn['text']}\n", count)
+            count += 1
+    return count
+
+
+def write_many(folder: Path, count: int) -> None:
+    """`count` memories of some 500 bytes each on a few themes, every one with words of its own."""
+    folder.mkdir(parents=True)
+    for number in range(count):
+        theme = _THEMES[number % len(_THEMES)]
+        own = f"case{number} table{number % 97} step{number % 31} team{number % 13}"
+        text = f"{theme}. This holds for {own}.\n\n**Why:** it was found in {own}.\n**How to apply:** before {theme}.\n"
+        kind = "feedback" if number % 2 else "project"
+        head = f"name: Note {number} on {theme.split()[1]}\ndescription: {theme} ({own})\ntype: {kind}"
+        _write(folder / f"note_{number:05d}.md", f"---\n{head}\n---\n{text}", number)
+
+
+def _write(path: Path, text: str, number: int) -> None:
+    path.write_text(text, encoding="utf-8")
+    moment = FIRST + 60 * number
+    os.utime(path, (moment, moment))
 
 
 if __name__ == "__main__":

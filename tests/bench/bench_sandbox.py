@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from ipyagent import sandbox
+from tests.bench.measuring import Row
 
 TURNS = 60
 COMMANDS = {
@@ -58,8 +59,7 @@ def _timed(
     return time.perf_counter() - began
 
 
-def rows() -> Iterator[tuple[str, str, str]]:
-    """Rows of the table."""
+def rows() -> Iterator[Row]:
     for what, by in measured().items():
         plain = by.pop("bash")
         for name, median in by.items():

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from ipyagent.journal.events import Usage
 from ipyagent.journal.tokens import Calibration, Count, estimate_text, learn_from
+from tests.bench.measuring import Row
 from tests.bench.text_samples import samples
 
 VOCABULARY = "4.7"
@@ -85,8 +86,7 @@ def measure() -> dict[str, list[tuple[str, int]]] | str:
     return {kind: [(text, next(left)) for text in group] for kind, group in texts.items()}
 
 
-def rows() -> list[tuple[str, str, str]]:
-    """Name, measured, target."""
+def rows() -> list[Row]:
     counted = measure()
     if isinstance(counted, str):
         return [("token estimates against ctok", f"not measured: {counted}", "")]
@@ -121,8 +121,3 @@ def rows() -> list[tuple[str, str, str]]:
             )
         )
     return made
-
-
-if __name__ == "__main__":
-    for row in rows():
-        print("  ".join(row))

@@ -21,6 +21,7 @@ import nbformat
 
 from ipyagent.practice.replies import Reply, text, tool
 from ipyagent.practice.server import PracticeServer
+from tests.bench.measuring import Row
 from tests.bench.output_cells import LIBRARIES
 
 EXECUTE = """
@@ -138,7 +139,7 @@ def tokens(cell: dict[str, Any]) -> int:
     return round(estimate_text(cell["text"]))
 
 
-def rows() -> Iterator[tuple[str, str, str]]:
+def rows() -> Iterator[Row]:
     for name, cells in all_told([]):
         count = sum(map(tokens, cells))
         pictures = sum(len(cell["pictures"]) for cell in cells)

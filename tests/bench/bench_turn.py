@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import multiprocessing as mp
-import os
 import statistics
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from tests.bench.measuring import MODEL, Row, home
 
 ROUNDS = 40
 TARGETS = {100_000: 5.0, 500_000: 10.0}
@@ -67,11 +68,10 @@ def _measure(tokens: int) -> tuple[float, float]:
     process.start()
     url = ours.recv()
     spans: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["IPYAGENT_HOME"] = str(Path(folder) / "home")
-        settings = IPyAgent(base_url=url, model="practice-bench", mode="auto", window=1_000_000, max_turns=ROUNDS + 2)
-        settings.extraction = False
-        settings.model = "claude-sonnet-5-5"
+    with tempfile.TemporaryDirectory() as folder, home(folder):
+        settings = IPyAgent(
+            base_url=url, model=MODEL, mode="auto", window=1_000_000, max_turns=ROUNDS + 2, extraction=False
+        )
         agent = Agent(settings=settings, folder=Path(folder), tools=[noop])
         for part in range(10):
             agent.run_sync(_prose(tokens // 10, part))
@@ -84,7 +84,6 @@ def _measure(tokens: int) -> tuple[float, float]:
         ours.send("log")
         stamps = ours.recv()[before:]
         gaps = [1e3 * (after[0] - reply[1]) for reply, after in itertools.pairwise(stamps)]
-        assert agent.session is not None
         system, tools, messages = agent.session.view.wire()
         bare = asyncio.run(_bare(url, system, tools, messages, ours))
         agent.close()
@@ -105,7 +104,7 @@ async def _bare(url: str, system: Any, tools: Any, messages: Any, pipe: Any) -> 
     for _ in range(15):
         began.append(time.monotonic())
         stream = await client.messages.create(
-            model="claude-sonnet-5-5", max_tokens=100, system=system, tools=tools, messages=messages, stream=True
+            model=MODEL, max_tokens=100, system=system, tools=tools, messages=messages, stream=True
         )
         async with stream:
             async for _event in stream:
@@ -116,8 +115,7 @@ async def _bare(url: str, system: Any, tools: Any, messages: Any, pipe: Any) -> 
     return statistics.median(1e3 * (end - start) for start, end in zip(began, received, strict=True))
 
 
-def rows() -> list[tuple[str, str, str]]:
-    """Name, measured, target."""
+def rows() -> list[Row]:
     found = []
     for tokens, target in TARGETS.items():
         own, bare = _measure(tokens)
@@ -126,7 +124,7 @@ def rows() -> list[tuple[str, str, str]]:
     return [*found, _secrets_row()]
 
 
-def _secrets_row() -> tuple[str, str, str]:
+def _secrets_row() -> Row:
     """Looking for secrets in a text that comes a character at a time, and in one piece."""
     from ipyagent.redaction import Redactor
     from ipyagent.redaction.stream import Stream
@@ -141,8 +139,3 @@ def _secrets_row() -> tuple[str, str, str]:
 
     single, whole = milliseconds(1), milliseconds(len(said))
     return "100,000 characters, one by one, without secrets", f"{single:.0f} ms (in one piece {whole:.0f} ms)", "500 ms"
-
-
-if __name__ == "__main__":
-    for row in rows():
-        print("  ".join(row))

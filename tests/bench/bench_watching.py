@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ipyagent.kernel import audit
+from tests.bench.measuring import Row
 
 TURNS, READS = 50, 2_000
 WAYS = ("hook", "user", "agent")
@@ -102,8 +103,7 @@ def _reads(reader: Read, path: str, count: int = READS) -> float:
     return (time.process_time() - began) / count * 1e6
 
 
-def rows() -> Iterator[tuple[str, str, str]]:
-    """Rows of the table."""
+def rows() -> Iterator[Row]:
     for name, reader in READERS.items():
         found = measured(reader)
         for way, of, target in (

@@ -52,7 +52,7 @@ class McpRoom:
         (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
         if trusted:
             self.agent.trust()
-            self.agent.part(McpManager).servers.approve()
+            self.agent.part(McpManager).approve()
             self.agent.notices.clear()
 
     def own(self, servers: dict[str, Any]) -> None:
@@ -82,7 +82,6 @@ class McpRoom:
     def listed(self) -> list[str]:
         """Names of the tools in the newest request."""
         body = self.server.messages[-1].body
-        assert body is not None
         return [tool["name"] for tool in body["tools"]]
 
     def processes(self) -> list[int]:

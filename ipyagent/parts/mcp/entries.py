@@ -1,4 +1,8 @@
-"""What `mcp.json` says of each server: read leniently, one bad entry hides no other. Nothing is started here.
+"""What `mcp.json` says of each server, and which may run: read leniently, one bad entry hides no other. Nothing is
+started here.
+
+The user's own (`~/.ipyagent/mcp.json`) run; a project's run when the project is trusted and each entry, as it
+stands, has been approved. Of two with one name the project's counts once it may run.
 
 The shape is the usual one, `{"mcpServers": {NAME: {"command": …, "args": […], "env": {…}, "cwd": …} or
 {"url": …, "headers": {…}}}}`, with `disabled`, `timeout` and `startup_timeout` (seconds). `${NAME}` and
@@ -12,7 +16,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -20,10 +24,12 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError
 from ipyagent.escape import exact_line
 from ipyagent.locks import Lock
 from ipyagent.nofollow import checked, remove, write_atomically
+from ipyagent.project import Project, home_variable, update_object
 from ipyagent.sandbox import LEVELS, Level
 from ipyagent.trust import read_small
 
@@ -285,3 +291,79 @@ def _texts(raw: Mapping[str, Any], key: str) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(item, (str, int, float)) for item in value.values()):
         raise SettingError(f'"{key}" must be an object of strings')
     return {str(name): str(item) for name, item in value.items()}
+
+
+class McpServers:
+    """What the files say now. `running`: may run; `waiting`: for a yes of the user's; `off`: disabled."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, McpServerConfig] = {}
+        self.waiting: dict[str, McpServerConfig] = {}
+        self.off: dict[str, McpServerConfig] = {}
+        self.problems: list[str] = []
+
+
+def sorted_out(project: Project, settings: IPyAgent) -> McpServers:
+    """What the user's own file and the project's say now; never raises."""
+    found = McpServers()
+    if not settings.mcp:
+        return found
+    user_file, project_file = project.user / FILE, project.folder / FILE
+    own = read_entries(user_file, "user", _home(project.user))
+    found.problems += own.problems
+    for entry in own.found:
+        (found.off if entry.disabled else found.running)[entry.name] = entry
+    if project_file == user_file or not (settings.trust_all or project.trusted):
+        return found  # of an untrusted project one line speaks already
+    theirs = read_entries(project_file, "project", project.root)
+    found.problems += theirs.problems
+    said = approved(project)
+    for entry in theirs.found:
+        if entry.disabled:
+            found.off[entry.name] = entry
+        elif settings.trust_all or entry.digest in said:
+            if entry.name in found.running:
+                found.problems.append(f"MCP server {entry.name!r}: the project's takes the place of your own")
+            found.running[entry.name] = entry
+        else:
+            found.waiting[entry.name] = entry
+    found.running = dict(sorted(found.running.items()))
+    return found
+
+
+def _home(otherwise: Path) -> Path:
+    """Where the user's own servers start: never in a project, whose files `npx` or `python -m` would run."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return otherwise
+    return home if home.is_dir() else otherwise
+
+
+# ------------------------------------------------------------------ approvals
+# Which servers of a project the user has said yes to: each by the hash of its entry's text, kept in the user's own
+# directory. A changed entry (after `git pull`, say) is another one and waits for another yes. The hash covers the
+# entry, not the programs that it starts.
+
+
+APPROVED = "mcp-approved.json"
+
+
+def approved(project: Project) -> frozenset[str]:
+    """Digests of this project's entries that the user has said yes to; none when the file is not readable."""
+    try:
+        value = json.loads((project.user / APPROVED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return frozenset()
+    digests = value.get(str(project.root)) if isinstance(value, dict) else None
+    return frozenset(str(one) for one in digests) if isinstance(digests, list) else frozenset()
+
+
+def approve(project: Project, entries: Iterable[McpServerConfig]) -> None:
+    """Remember a yes to these entries, in place of all that was said before. Raises SettingError."""
+    path: Path = project.user / APPROVED
+    try:
+        update_object(path, {str(project.root): sorted(entry.digest for entry in entries)})
+    except OSError as problem:
+        reason = f"{problem.strerror or problem}; {home_variable()}"
+        raise SettingError(f"{path} cannot be written ({reason}): fix that, or set IPYAGENT_HOME") from None

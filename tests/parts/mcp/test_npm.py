@@ -58,7 +58,7 @@ def test_the_everything_server_is_listed_and_used(mcp_room: McpRoom, binaries: P
     assert len(outside) >= 10
     assert outside == sorted(outside)
     assert "mcp-servers/everything" in run_mcp(mcp_room.agent, "doctor")
-    processes = [server._task for server in mcp_room.agent.part(McpManager).servers.running.values()]
+    processes = [server._task for server in mcp_room.agent.part(McpManager).started.values()]
     mcp_room.close()
     assert all(task is not None and task.done() for task in processes)
 

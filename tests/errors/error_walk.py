@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import gc
 import inspect
 import re
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ ENDS = {"failed", "limit", "refused"}
 LEVELS = {"warning", "error"}
 NO_SURFACE = ("practice/",)
 """The practice server plays the other side: its texts are a server's, and only its errors of our tree are ours."""
+LEAVES = (ast.Name, ast.Constant, ast.arg, ast.expr_context, ast.operator, ast.alias)
 TREE = {name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)}
 
 
@@ -83,12 +85,17 @@ class Walk:
     def __init__(self, package: Path = PACKAGE) -> None:
         self.modules: dict[str, Module] = {}
         self._given: dict[ast.AST, dict[str, list[ast.expr]]] = {}
-        for path in sorted(package.rglob("*.py")):
-            file = path.relative_to(package).as_posix()
-            source = path.read_text(encoding="utf-8")
-            if file.startswith(NO_SURFACE) and not any(way in source for way in ("ipyagent.errors", "ipyagent: ")):
-                continue
-            name = ".".join(("ipyagent", *path.relative_to(package).with_suffix("").parts)).removesuffix(".__init__")
+        gc.disable()  # all that is made stays: to look for garbage in it takes longer than to make it
+        try:
+            for path in sorted(package.rglob("*.py")):
+                self._read(path.relative_to(package), path.read_text(encoding="utf-8"))
+        finally:
+            gc.enable()
+
+    def _read(self, path: Path, source: str) -> None:
+        file = path.as_posix()
+        if not file.startswith(NO_SURFACE) or "ipyagent.errors" in source or "ipyagent: " in source:
+            name = ".".join(("ipyagent", *path.with_suffix("").parts)).removesuffix(".__init__")
             self.modules[name] = Module(name, file, ast.parse(source))
 
     @cached_property
@@ -215,13 +222,16 @@ class Walk:
 
 
 def _with_function(tree: ast.AST) -> Iterator[tuple[tuple[ast.AST, ...], ast.AST]]:
-    """Every node with the function it is in."""
+    """Every node that holds others, with the function it is in."""
     left: list[tuple[tuple[ast.AST, ...], ast.AST]] = [((), tree)]
     while left:
         holder, node = left.pop()
         yield holder, node
         inner = (node,) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else holder
-        left += [(inner, child) for child in ast.iter_child_nodes(node)]
+        for value in vars(node).values():
+            for child in value if isinstance(value, list) else (value,):
+                if isinstance(child, ast.AST) and not isinstance(child, LEAVES):
+                    left.append((inner, child))
 
 
 def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:

@@ -48,7 +48,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
 
 def only(place: Room, code: str, replies: Sequence[Scripted] = ()) -> str:
     """The one line of a cell that fails; nothing of the script is left over."""
-    assert place.server is not None
     place.server.script(*replies)
     line = place.refuses(code)
     assert place.server.scripted == 0
@@ -176,7 +175,6 @@ SHOWN: dict[str, tuple[str, list[Scripted], tuple[str, str]]] = {
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_what_stops_no_cell_is_shown_once_with_what_to_do(place: Room, name: str) -> None:
-    assert place.server is not None
     place.ok("%agent new")
     code, replies, words = SHOWN[name]
     place.server.script(*replies)
@@ -187,7 +185,6 @@ def test_what_stops_no_cell_is_shown_once_with_what_to_do(place: Room, name: str
 
 
 def test_a_budget_that_is_reached_is_one_line(place: Room) -> None:
-    assert place.server is not None
     place.ok("%agent new")
     place.ok("%config IPyAgent.max_cost = 0.00001")
     try:

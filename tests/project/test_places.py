@@ -88,12 +88,13 @@ def test_a_home_that_cannot_be_written_is_named_and_the_session_works(place: Pla
     assert "data.csv" in said
     line = f"{home}/.ipyagent cannot be written (HOME is {home}), so trust,"
     assert said.count(line) == 2, "by the session and by doctor"
-    refused = place.run("%load_ext ipyagent\n%agent resume\n", HOME=str(home))
-    assert f"whether you trust {place.project} is unknown" in refused
-    again = place.run("%load_ext ipyagent\n%memory list\n%agent trust\n%agent resume\n", HOME=str(home))
-    assert "resumed session" in again
-    assert "Traceback" not in said + refused + again
-    assert "elsewhere" not in said + refused + again
+    asked = "try: get_ipython().run_line_magic('agent', 'resume')\nexcept Exception as problem: print(problem)\n"
+    again = place.run(f"%load_ext ipyagent\n{asked}%memory list\n%agent trust\n%agent resume\n", HOME=str(home))
+    refused = again.partition("resumed session")
+    assert refused[1]
+    assert f"whether you trust {place.project} is unknown" in refused[0]
+    assert "Traceback" not in said + again
+    assert "elsewhere" not in said + again
 
 
 def test_where_nothing_can_be_written_one_line_names_the_variable(place: Place) -> None:
@@ -105,18 +106,16 @@ def test_where_nothing_can_be_written_one_line_names_the_variable(place: Place) 
     assert "Traceback" not in said
 
 
-ASCII: dict[str, str | None] = {
-    "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"
-}  # fmt: skip
+ASCII = {"PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
 
 
 @pytest.mark.parametrize(
     ("options", "environ"),
     [
-        ((), {"PYTHONOPTIMIZE": "2", "TMPDIR": "/nonexistent", **ASCII}),
-        pytest.param(("-I",), {"HOME": None, "TMPDIR": "/proc"}, marks=pytest.mark.slow),
+        ((), {"TMPDIR": "/nonexistent", **ASCII}),
+        pytest.param(("-I", "-OO"), {"HOME": None, "TMPDIR": "/proc"}, marks=pytest.mark.slow),  # all is compiled
     ],
-    ids=["no docstrings, ASCII, no folder for temporary files", "isolated, no HOME, one that takes none"],
+    ids=["ASCII, no folder for temporary files", "isolated, no docstrings, no HOME, one that takes none"],
 )
 def test_a_session_works_and_its_help_says_what_commands_do(
     place: Place, options: tuple[str, ...], environ: dict[str, str | None]
@@ -134,11 +133,9 @@ def test_a_session_works_and_its_help_says_what_commands_do(
 
 @pytest.mark.slow
 def test_an_empty_transcript_is_named(place: Place) -> None:
-    place.run(WORDS)
     empty = place.project / ".ipyagent" / "sessions" / "20260101-000000-abcd"
-    empty.mkdir()
-    (empty / "transcript.jsonl").write_bytes(b"")
-    said = place.run("%load_ext ipyagent\n%agent sessions\n%agent doctor\n%agent resume 20260101\n")
+    made = f"import os; os.mkdir({str(empty)!r}); open({str(empty / 'transcript.jsonl')!r}, 'w').close()\n"
+    said = place.run(f"{WORDS}{made}%agent sessions\n%agent doctor\n%agent resume 20260101\n")
     assert said.count("session 20260101-000000-abcd is empty: its transcript has 0 bytes") == 3
 
 
@@ -150,10 +147,10 @@ MANY = WORDS + (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["two words\nand a line", os.fsdecode(b"not \xff text")], ids=["newline", "bytes"])
-def test_a_path_may_be_anything_that_a_path_can_be(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir()
-    place = Place(tmp_path / name)
+def test_a_path_may_be_anything_that_a_path_can_be(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"two words\nand not \xff text")
+    folder.mkdir()
+    place = Place(folder)
     said = place.run(MANY)
     assert "data.csv" in said
     assert "Traceback" not in said

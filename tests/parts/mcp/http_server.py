@@ -38,8 +38,8 @@ def end() -> str:
 
 @server.tool()
 def large() -> str:
-    """Ten megabytes."""
-    return "0123456789" * 1_000_000
+    """Five megabytes."""
+    return "0123456789" * 500_000
 
 
 if __name__ == "__main__":

@@ -16,8 +16,6 @@ SKILLS = Path(__file__).resolve().parents[3] / "skills"
 def script(skill: str, name: str) -> ModuleType:
     """A script of a skill, imported without touching sys.path."""
     spec = importlib.util.spec_from_file_location(f"bundled_{name}", SKILLS / skill / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
@@ -60,8 +58,8 @@ def hostile() -> dict[str, pd.DataFrame]:
     }  # fmt: skip
 
 
-def large(rows: int = 1_000_000) -> pd.DataFrame:
-    """A million rows of numbers, texts, groups and times."""
+def large(rows: int) -> pd.DataFrame:
+    """Rows of numbers, texts, groups and times."""
     random = np.random.default_rng(1)
     return pd.DataFrame({
         "id": np.arange(rows), "value": random.normal(10, 2, rows), "arm": random.choice(["a", "b"], rows),

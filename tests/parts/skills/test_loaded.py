@@ -158,7 +158,6 @@ def test_what_changes_on_the_disk_is_told_once(tmp_path: Path) -> None:
     make(room.folder / "comes", "came later")
     os.unlink(room.folder / "goes" / "SKILL.md")
     news = _news(room)
-    assert news is not None
     assert "- comes: came later" in news.text
     assert "There no longer: goes" in news.text
     assert "stays" not in news.text
@@ -166,7 +165,6 @@ def test_what_changes_on_the_disk_is_told_once(tmp_path: Path) -> None:
     assert _news(room) is None
     make(room.folder / "comes", "described anew, and longer")
     news = _news(room)
-    assert news is not None
     assert "- comes: described anew" in news.text
 
 
@@ -179,7 +177,6 @@ def test_an_edit_of_a_loaded_skill_is_told_once_and_loading_it_settles_it(tmp_pa
     make(room.folder / "plots", body="Newer")
     make(room.folder / "other", body="Newer")
     news = _news(room)
-    assert news is not None
     assert "Changed since you loaded it: plots." in news.text
     assert "other" not in news.text, "it is read when it is loaded"
     assert _news(room) is None
@@ -195,7 +192,6 @@ def test_news_that_left_the_context_is_told_again(tmp_path: Path) -> None:
     assert _news(room) is not None
     room.record(TurnsRemoved(first=2, last=2, blocks=()))
     news = _news(room)
-    assert news is not None
     assert "- second: came later" in news.text
 
 
@@ -207,6 +203,5 @@ def test_a_reminder_of_many_is_short_and_a_session_without_a_list_is_told_nothin
     for number in range(400):
         make(room.folder / f"s{number:03}", "word " * 200)
     news = _news(room)
-    assert news is not None
     assert news.tokens < 2_500
     assert "… and 380 more" in news.text

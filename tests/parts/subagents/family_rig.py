@@ -86,7 +86,6 @@ class Person(NullSurface):
     async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
         self.asked.append(asked)
         await asyncio.sleep(0.01)
-        assert self.answer is not None
         return self.answer(asked)
 
 
@@ -129,7 +128,6 @@ class FamilyRig:
 
     def events(self) -> list[Event]:
         session = self.agent.session
-        assert session is not None
         return list(read_events(session.journal.folder / TRANSCRIPT))
 
     def of(self, kind: type[Any]) -> list[Any]:
@@ -137,7 +135,6 @@ class FamilyRig:
 
     def child_events(self, child: str) -> list[Event]:
         session = self.agent.session
-        assert session is not None
         return list(read_events(session.journal.folder / CHILDREN / child / TRANSCRIPT))
 
     def bodies(self, word: str) -> list[dict[str, Any]]:

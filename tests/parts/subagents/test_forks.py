@@ -17,7 +17,7 @@ from ipyagent.parts.subagents.subagent import MARK, PLACEHOLDER
 from ipyagent.practice.replies import Fault, Reply, calls, text, tool
 
 Make = Callable[..., FamilyRig]
-FORKS = 100
+FORKS = 30
 
 
 def forks(count: int) -> list[tuple[str, dict[str, Any]]]:
@@ -130,7 +130,6 @@ def test_a_forks_words_and_place_are_not_the_parents_nor_those_of_a_fork_of_the_
     children = [folder.name for folder in (folders[0] / CHILDREN).iterdir()]
     assert len(children) == 2
     first = rig.agent.session
-    assert first is not None
     for folder in (first.journal.folder / CHILDREN).iterdir():
         assert not (folder / CHILDREN).exists()
         assert folder.name not in children

@@ -86,7 +86,6 @@ def exchange(tmp_path: Path, count: int, kills: int) -> None:
     left, right = peer(one, two, count, "killed"), peer(two, one, count, "killed")
     try:
         for number in range(kills):
-            assert right.stdout is not None
             assert right.stdout.readline() == "under way\n"
             time.sleep(0.05 * number)
             right.send_signal(signal.SIGKILL)
@@ -108,7 +107,7 @@ def test_two_processes_write_to_each_other_and_one_is_killed(tmp_path: Path) -> 
 
 
 def letter(n: int, text: str = "hello", **more: str) -> MailMessage:
-    return MailMessage(id=f"a/{n}", sender="a", session="a", text=text, **more)  # type: ignore[arg-type]
+    return MailMessage(id=f"a/{n}", sender="a", session="a", text=text, **more)
 
 
 def test_what_is_known_or_came_twice_is_taken_once(tmp_path: Path) -> None:

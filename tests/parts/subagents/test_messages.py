@@ -209,18 +209,18 @@ def test_a_message_that_came_too_late_is_told(rig: FamilyRig) -> None:
 def test_two_sessions_of_a_project_write_to_each_other(make_rig: Make) -> None:
     one, two = make_rig(), make_rig()
     two.turn("hello")
-    other = two.agent.session.journal.session  # type: ignore[union-attr]
+    other = two.agent.session.journal.session
     one.rules["write"] = steps(calls([send(other, "the key is ready"), send(other[:15], "again")]), text("sent"))
     count = len(two.server.messages)
     one.turn("write")
     assert [failed for _, failed in result_texts(one.bodies("write")[-1])] == [False, False]
     assert "it is open in a kernel" in last(one, "write")
-    assert len(two.agent.part(MailService).waiting(two.agent.session)) == 2  # type: ignore[arg-type]
+    assert len(two.agent.part(MailService).waiting(two.agent.session)) == 2
     assert len(two.server.messages) == count, "nothing runs automatically"
     two.turn("next")
-    mine = one.agent.session.journal.session  # type: ignore[union-attr]
+    mine = one.agent.session.journal.session
     assert said_to(two.bodies("next")[-1])[0] == f'<message from="session {mine}">\nthe key is ready\n</message>'
-    assert two.agent.part(MailService).waiting(two.agent.session) == ()  # type: ignore[arg-type]
+    assert two.agent.part(MailService).waiting(two.agent.session) == ()
     two.turn("later")
     assert len(two.of(MessageReceived)) == 2
     order = [type(e) for e in two.events() if isinstance(e, UserMessage | MessageReceived)]
@@ -230,7 +230,7 @@ def test_two_sessions_of_a_project_write_to_each_other(make_rig: Make) -> None:
 def test_a_closed_session_reads_when_it_is_taken_up(make_rig: Make) -> None:
     two = make_rig()
     two.turn("hello")
-    other = two.agent.session.journal.session  # type: ignore[union-attr]
+    other = two.agent.session.journal.session
     two.agent.new()
     two.rules["write"] = steps(calls([send(other, "for later")]), text("sent"))
     two.turn("write")
@@ -243,7 +243,7 @@ def test_a_closed_session_reads_when_it_is_taken_up(make_rig: Make) -> None:
 def test_secrets_and_untrusted_projects_send_nothing(make_rig: Make) -> None:
     one, two = make_rig(), make_rig()
     two.turn("hello")
-    other = two.agent.session.journal.session  # type: ignore[union-attr]
+    other = two.agent.session.journal.session
     key = "sk-ant-api03-" + "Zq7XkV2m9TfLw4Rb8NcY"
     one.rules["write"] = steps(calls([send(other, f"use {key}")]), text("sent"))
     one.turn("write")
@@ -255,13 +255,13 @@ def test_secrets_and_untrusted_projects_send_nothing(make_rig: Make) -> None:
     one.rules["again"] = steps(calls([send(other, "hello")]), text("sent"))
     one.turn("again")
     assert "need a trusted project" in last(one, "again")
-    assert two.agent.part(MailService).waiting(two.agent.session) == ()  # type: ignore[arg-type]
+    assert two.agent.part(MailService).waiting(two.agent.session) == ()
 
 
 def test_what_others_put_into_an_untrusted_projects_mailbox_is_not_read(rig: FamilyRig) -> None:
     rig.turn("hello")
     rig.agent.trust(off=True)
-    folder = rig.agent.session.journal.folder  # type: ignore[union-attr]
+    folder = rig.agent.session.journal.folder
     post(folder, MailMessage(id="x/1", sender="parent", session="x", text="obey"))
     rig.turn("next")
     assert said_to(rig.bodies("next")[-1]) == []
@@ -274,7 +274,7 @@ def test_what_others_put_into_an_untrusted_projects_mailbox_is_not_read(rig: Fam
 
 def test_many_messages_come_a_part_at_a_time_and_in_order(rig: FamilyRig) -> None:
     rig.turn("hello")
-    folder = rig.agent.session.journal.folder  # type: ignore[union-attr]
+    folder = rig.agent.session.journal.folder
     for n in range(120):
         post(folder, MailMessage(id=f"x/{n}", sender="x", session="x", text=f"number {n}"))
     rig.turn("next")
@@ -288,7 +288,7 @@ def test_the_switch_takes_the_tool_away(make_rig: Make) -> None:
     rig = make_rig(messages=False)
     rig.turn("hello")
     assert "send_message" not in {each["name"] for each in rig.bodies("hello")[0]["tools"]}
-    folder = rig.agent.session.journal.folder  # type: ignore[union-attr]
+    folder = rig.agent.session.journal.folder
     post(folder, MailMessage(id="x/1", sender="x", session="x", text="hi"))
     rig.turn("next")
     assert rig.of(MessageReceived) == []
@@ -297,10 +297,10 @@ def test_the_switch_takes_the_tool_away(make_rig: Make) -> None:
 def test_a_send_that_a_crash_cut_off_arrives_once_when_it_is_sent_again(make_rig: Make, tmp_path: Path) -> None:
     one, two = make_rig(), make_rig()
     two.turn("hello")
-    other = two.agent.session.journal.session  # type: ignore[union-attr]
+    other = two.agent.session.journal.session
     one.rules["write"] = steps(calls([send(other, "once only")]), text("sent"))
     one.turn("write")
-    mine = one.agent.session.journal.folder  # type: ignore[union-attr]
+    mine = one.agent.session.journal.folder
     one.agent.new()
     lines = (mine / TRANSCRIPT).read_bytes().splitlines(keepends=True)
     cut = next(n for n, line in enumerate(lines) if b'"MessageSent"' in line)

@@ -1,4 +1,4 @@
-"""Clusters for real: Dask and ipyparallel with three local worker processes each, and 300 files."""
+"""Clusters for real: Dask and ipyparallel with three local worker processes each, and many files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+from rooms import KEY
 from vega_datasets import data as vega
 
 from ipyagent import agent_map
@@ -19,12 +20,24 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 WORKERS = 3
-PAGES = 300
+PAGES = 100
 LOAD: dict[str, Any] = {"prompt": "Load {item} as table", "data": "table", "model": "practice", "mode": "auto"}
 
 
-@pytest.fixture
-def dask(project: Path) -> Iterator[Executor]:
+@pytest.fixture(scope="module", autouse=True)
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the clusters of all tests start, with the key that their workers have."""
+    made = tmp_path_factory.mktemp("clusters")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IPYAGENT_HOME", str(made / "home"))
+        patch.setenv("IPYTHONDIR", str(made / "ipython"))
+        patch.setenv("ANTHROPIC_API_KEY", KEY)
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def dask(place: Path) -> Iterator[Executor]:
     distributed = pytest.importorskip("distributed")
     import dask as settings
 
@@ -33,25 +46,24 @@ def dask(project: Path) -> Iterator[Executor]:
         settings.config.set({"distributed.worker.profile.enabled": sys.version_info >= (3, 12)}),
         distributed.LocalCluster(
             n_workers=WORKERS, threads_per_worker=1, processes=True, dashboard_address=None,
-            local_directory=str(project.parent / "dask"),
+            local_directory=str(place / "dask"),
         ) as cluster,
         distributed.Client(cluster) as client,
     ):  # fmt: skip
         yield client.get_executor()
 
 
-@pytest.fixture
-def engines(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
+@pytest.fixture(scope="module")
+def engines(place: Path) -> Iterator[Executor]:
     ipyparallel = pytest.importorskip("ipyparallel")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    with ipyparallel.Cluster(n=WORKERS, profile_dir=str(project.parent / "profile")) as client:
+    with ipyparallel.Cluster(n=WORKERS, profile_dir=str(place / "profile")) as client:
         client.wait_for_engines(WORKERS, timeout=60)
         yield client.executor()
 
 
 @pytest.fixture
 def pages(project: Path) -> dict[Path, int]:
-    """Real rows of a real table, cut into 300 files of different length."""
+    """Real rows of a real table, cut into files of different length."""
     table = vega.seattle_weather()
     (project / "data").mkdir()
     made: dict[Path, int] = {}
@@ -113,7 +125,7 @@ def test_an_interrupt_frees_a_clusters_workers(
     assert office.asked == {"slow": WORKERS}, "nothing else was begun"
 
 
-def test_three_hundred_files_in_threads(pages: dict[Path, int]) -> None:
+def test_a_hundred_files_in_threads(pages: dict[Path, int]) -> None:
     rows = agent_map(pages, **LOAD)
     _check(rows, pages)
     again = agent_map(pages, **LOAD)

@@ -35,11 +35,9 @@ def test_an_everyday_session_saves_all_that_was_said_for_a_small_share_of_the_mo
         for number, words in enumerate(said):
             room.turn(agent, words, tool("python", {"code": f"{number} + 1"}), text("That is so. " * 40))
         session = agent.session
-        assert session is not None
         agent.close()
         events = list(read_events(session.journal.path))
         share = session.history.background_share
-        assert share is not None
         assert 0 < share <= MOST
         assert len([event for event in events if isinstance(event, MemorySaved)]) == 2
         last = [event.upto for event in events if isinstance(event, MemoryExtracted)][-1]

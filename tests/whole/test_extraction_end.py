@@ -59,7 +59,6 @@ def test_closing_the_agent_waits_for_what_runs(place: ExtractRoom) -> None:
     place.extraction = slow(0.6)
     place.turn(agent, FACT, settle=False)
     session = agent.session
-    assert session is not None
     agent.close()
     assert list(place.memories()) == ["plots.md"]
     assert any(isinstance(event, MemoryExtracted) for event in read_events(session.journal.path))
@@ -75,7 +74,6 @@ def test_what_does_not_end_in_time_is_cancelled_cleanly(place: ExtractRoom) -> N
     place.extraction = slow(30)
     place.turn(agent, FACT, settle=False)
     session = agent.session
-    assert session is not None
     assert until(lambda: place.server.open_streams == 1)
     began = time.monotonic()
     agent.part(MemoryPart).extracting.close(0.4)
@@ -122,7 +120,6 @@ def test_a_new_session_does_not_wait_and_what_runs_is_still_saved(place: Extract
     place.extractions = [slow(0.8)]
     place.turn(agent, FACT, settle=False)
     left = agent.session
-    assert left is not None
     began = time.monotonic()
     agent.new()
     assert time.monotonic() - began < within(0.3, 60)
@@ -146,7 +143,6 @@ def test_taking_up_the_very_session_again_ends_what_runs_there(place: ExtractRoo
     place.extractions = [slow(20)]
     place.turn(agent, FACT, settle=False)
     left = agent.session
-    assert left is not None
     assert until(lambda: place.server.open_streams == 1)
     agent.new()
     began = time.monotonic()
@@ -204,7 +200,6 @@ def test_a_script_that_ends_without_closing_saves_first(place: ExtractRoom) -> N
 def test_an_interrupt_at_the_end_of_a_script_ends_it_at_once(place: ExtractRoom) -> None:
     place.extraction = slow(25)
     running = script(place)
-    assert running.stdout is not None
     assert running.stdout.readline().strip() == "finished"
     assert running.stdout.readline().strip() == "end"
     assert until(lambda: place.server.open_streams == 1)
@@ -237,10 +232,9 @@ def lab(tmp_path: Path, server: PracticeServer) -> Iterator[Room]:
 def ask(lab: Room, extraction: Reply) -> Kernel:
     """A turn in a real kernel whose extraction is under way when this returns."""
     lab.ok("%load_ext ipyagent")
-    assert lab.server is not None
     lab.server.script(text("fine"), extraction)
     lab.ok(f"%%agent\n{FACT}")
-    assert until(lambda: any(directive_in(one.body or {}) for one in lab.server.messages))  # type: ignore[union-attr]
+    assert until(lambda: any(directive_in(one.body or {}) for one in lab.server.messages))
     return lab.kernel
 
 
@@ -278,7 +272,6 @@ def test_a_killed_kernel_leaves_whole_files_and_the_turns_come_again(lab: Room) 
 
 def test_the_cell_that_asked_is_told_of_what_was_saved_once_it_is_over(lab: Room) -> None:
     lab.ok("%load_ext ipyagent", headless=False)
-    assert lab.server is not None
     lab.server.script(text("fine"), slow(0.8))
     cell = lab.ok(f"%%agent\n{FACT}", headless=False)
     assert "saved:" not in str(cell.data)

@@ -60,9 +60,11 @@ def test_the_setting_does_the_same_anywhere_and_an_interrupt_ends_it(tmp_path: P
 def test_where_no_page_shows_the_panel_the_question_comes_on_the_line_with_all_of_the_code(tmp_path: Path) -> None:
     """As in VS Code without a network: the widget is there, its script never runs."""
     with PracticeServer() as server, room(tmp_path, server=server) as here:
-        notebook = here.folder / "own.ipynb"
+        notebook = here.folder / "analysis" / "own.ipynb"
+        notebook.parent.mkdir()
         here.ok(f"__vsc_ipynb_file__ = {str(notebook)!r}")
         here.ok("%load_ext ipyagent")
+        assert "own.ipynb" in plain(here.ok("%agent doctor")), "the notebook is known by the variable"
         code = "value = 6 * 7\nprint(value)"
         cell = here.asks("go", tool("python", {"code": code}), text("It is 42."), headless=False, answer="n")
         assert any(VIEW in data for data in cell.data)
@@ -72,16 +74,6 @@ def test_where_no_page_shows_the_panel_the_question_comes_on_the_line_with_all_o
         (answered,) = (event for event in here.events() if isinstance(event, PermissionAnswered))
         assert (answered.answer, answered.by) == ("deny", "user")
         assert "value" not in here.ok("print([name for name in globals() if name == 'value'])").streams
-
-
-def test_in_vs_code_the_notebook_is_known_by_its_variable(tmp_path: Path) -> None:
-    with room(tmp_path) as here:
-        notebook = here.folder / "analysis" / "own.ipynb"
-        notebook.parent.mkdir()
-        here.ok(f"__vsc_ipynb_file__ = {str(notebook)!r}")
-        here.ok("%load_ext ipyagent")
-        shown = here.ok("%agent doctor")
-        assert "own.ipynb" in plain(shown)
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def end(lab: Room) -> float:
     return time.monotonic() - began
 
 
-def test_a_kernel_that_is_shut_down_tells_functions_and_commands_once(lab: Room) -> None:
+def test_a_session_that_is_left_and_a_kernel_that_is_shut_down_tell_functions_and_commands_once(lab: Room) -> None:
     lab.home.mkdir(exist_ok=True)
     log = lab.folder / "log.txt"
     (lab.home / "hooks.json").write_text(json.dumps({"session_end": [f"cat >> {log}; echo >> {log}"]}))
@@ -52,20 +52,15 @@ def test_a_kernel_that_is_shut_down_tells_functions_and_commands_once(lab: Room)
     lab.ok("%load_ext ipyagent")
     lab.ok(HOOK)
     lab.asks("hello")
+    left = lab.transcripts()[-1].parent.name
+    lab.ok("%agent new")
+    assert (lab.folder / "ended.txt").read_text() == left
+    lab.asks("hello")
     name = lab.transcripts()[-1].parent.name
     end(lab)
     assert (lab.folder / "ended.txt").read_text() == name
-    assert [json.loads(line) for line in log.read_text().splitlines()] == [{"session": name}]
-
-
-def test_a_session_that_was_left_is_not_ended_again(lab: Room) -> None:
-    lab.ok("%load_ext ipyagent")
-    lab.ok(HOOK)
-    lab.asks("hello")
-    lab.ok("%agent new")
-    (lab.folder / "ended.txt").unlink()
-    end(lab)
-    assert not (lab.folder / "ended.txt").exists()
+    told = [json.loads(line) for line in log.read_text().splitlines()]
+    assert told == [{"session": left}, {"session": name}], "the one that was left is not ended again"
 
 
 def test_a_hook_that_hangs_does_not_keep_the_kernel(lab: Room) -> None:

@@ -59,5 +59,4 @@ def test_a_resumed_session_has_its_plan(room: CompactRoom) -> None:
     again = room.agent()
     again.resume(name)
     plan = room.session(again).folded(Plan).written
-    assert plan is not None
     assert plan.steps[0] == Step("step 1", "doing")

@@ -270,7 +270,6 @@ def facts_of(notebook: Any) -> str:
     return str(notebook.cells[-1].outputs[0]["text"])
 
 
-@pytest.mark.slow
 def test_nbclient_and_papermill_replay_a_shared_notebook_that_came_without_its_sessions(tmp_path: Path) -> None:
     import papermill
 
@@ -304,12 +303,13 @@ def test_nbclient_and_papermill_replay_a_shared_notebook_that_came_without_its_s
             assert facts_of(nbformat.read(tmp_path / "out.ipynb", as_version=4)) == facts_of(first)
             made = nbformat.read(clone.folder / "sales.ipynb", as_version=4)
             made.cells[8].source = body("sum up, please")
+            made.cells = [made.cells[0], made.cells[8]]
             nbformat.write(made, clone.folder / "sales.ipynb")
             with pytest.raises(CellExecutionError) as failed:  # what was changed needs a model
                 executed(clone, clone.folder / "sales.ipynb", IPYAGENT_RERUN="replay", ANTHROPIC_BASE_URL="")
             assert "key" in str(failed.value)
             assert "nothing is recorded for this cell as it is now" in str(
-                nbformat.read(clone.folder / "sales.ipynb", as_version=4).cells[8].outputs
+                nbformat.read(clone.folder / "sales.ipynb", as_version=4).cells[1].outputs
             )
         assert len(server.messages) == asked
 

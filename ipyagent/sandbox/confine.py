@@ -27,6 +27,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 MINIMUM = 6
@@ -110,7 +111,6 @@ the others change what Landlock does not know, flags of files, subvolumes, encry
 _NEWEST = 470
 """The highest number of a call known here; what comes after is answered as if it were not there."""
 
-
 Instruction: TypeAlias = tuple[int, int, int, int]
 """Of BPF: what is done, how far to jump where it holds and where not, and its operand."""
 
@@ -131,6 +131,7 @@ def assembled(code: Iterable[Instruction]) -> bytes:
     return b"".join(struct.pack("=HBBI", *each) for each in code)
 
 
+@cache
 def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
     """The filter as the kernel's BPF. `attributes`: what happens at `ATTRIBUTES`: "allow", "refuse", "notify", or
     "watched" (another filter notifies). `own_network`: TCP and UDP are allowed, in a network of the command's own;
@@ -149,6 +150,9 @@ def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
     def when(name: str, rest: list[Instruction]) -> None:
         if name in numbers:
             code.extend([(EQUAL, 0, len(rest), numbers[name]), *rest])
+
+    def among(values: Iterable[int], answer: int) -> list[Instruction]:
+        return [each for value in values for each in ((EQUAL, 0, 1, value), (RETURN, 0, 0, answer))]
 
     def special(name: str) -> list[Instruction]:
         if name not in _MODES:
@@ -171,15 +175,8 @@ def seccomp(machine: str, attributes: str, own_network: bool) -> bytes:
     # a pair of datagram sockets could still be made to send to others
     kinds = [argument(1), (_AND, 0, 0, 15), (EQUAL, 2, 0, _STREAM), (EQUAL, 1, 0, _SEQPACKET)]
     when("socketpair", [*kinds, (RETURN, 0, 0, refuse), (RETURN, 0, 0, ALLOW)])
-    looks = [argument(1)]
-    for request in _TERMINAL_INPUT:
-        looks += [(EQUAL, 0, 1, request), (RETURN, 0, 0, refuse)]
-    for request in _FILE_REQUESTS:
-        looks += [(EQUAL, 0, 1, request), (RETURN, 0, 0, ALLOW)]
-    looks.append((_AND, 0, 0, 0xFF00))
-    for family in _REQUESTS:
-        looks += [(EQUAL, 0, 1, family), (RETURN, 0, 0, ALLOW)]
-    when("ioctl", [*looks, (RETURN, 0, 0, refuse)])
+    looks = [argument(1), *among(_TERMINAL_INPUT, refuse), *among(_FILE_REQUESTS, ALLOW)]
+    when("ioctl", [*looks, (_AND, 0, 0, 0xFF00), *among(_REQUESTS, ALLOW), (RETURN, 0, 0, refuse)])
     when("clone", [argument(0), (ANY_BIT, 0, 1, _NEW_NAMESPACE), (RETURN, 0, 0, refuse), (RETURN, 0, 0, ALLOW)])
     own = [(EQUAL, 1, 0, 0), (RETURN, 0, 0, refuse), (RETURN, 0, 0, ALLOW)]
     for name in ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"):
@@ -369,8 +366,7 @@ class Supervisor:
             raise OSError(errno.ENOSYS, "this is Linux's")
         import fcntl
 
-        empty = False
-        follow = not name.startswith("l")
+        follow, empty = not name.startswith("l"), False
         by_descriptor = name.startswith("f") and name in ("fchmod", "fchown", "fsetxattr", "fremovexattr")
         at = name in ("fchmodat", "fchmodat2", "fchownat", "utimensat", "futimesat")
         rest = list(given[1:]) if not at else list(given[2:])

@@ -6,8 +6,11 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
+from typing import Generic, TypeVar
 
 HOME = """
 .ssh .aws .azure .config/gcloud .netrc .pypirc .gnupg .kube .docker/config.json .password-store .local/share/keyrings
@@ -37,7 +40,7 @@ _NAMES = (".env", ".env.local", ".env.production", ".env.development", ".envrc")
 _MOST = 2_000
 """Entries of a folder whose folders are looked at for such files."""
 _GRAIN = 1_000_000_000
-"""Nanoseconds within which a folder may change again and show the same time."""
+"""Nanoseconds within which a file or folder may change again and show the same time."""
 
 
 def secrets_of(home: Path, root: Path, more: tuple[str, ...] = ()) -> tuple[Path, ...]:
@@ -49,10 +52,10 @@ def secrets_of(home: Path, root: Path, more: tuple[str, ...] = ()) -> tuple[Path
     named += [*SYSTEM, os.path.expanduser(own) if own else f"{home}/.ipyagent", *([runtime] if runtime else [])]
     named += [os.path.expanduser(each) if each[:1] in "~/" else f"{home}/{each}" for each in more if each.strip()]
     found = {Path(path).resolve() for path in named if os.path.lexists(path)}
-    around = [str(home), *_listed(str(home))[0], *map(str, root.parents), *_listed(str(root.parent))[0]]
+    around = [str(home), *_folders(str(home)), *map(str, root.parents), *_folders(str(root.parent))]
     for folder in dict.fromkeys(around):
         if folder != str(root) and not folder.startswith(f"{root}/"):
-            there = (Path(path).resolve() for path in _listed(folder)[1])
+            there = (Path(path).resolve() for path in _files(folder))
             found.update(path for path in there if not path.is_relative_to(root))
     # the project itself, or a folder around it, cannot be hidden from its commands
     kept = sorted(path for path in found if path.exists() and not root.is_relative_to(path))
@@ -71,29 +74,47 @@ def _homes(home: str) -> list[str]:
 
         with suppress(KeyError):
             others = [pwd.getpwuid(os.getuid()).pw_dir]  # where ssh looks, whatever HOME says
-            others += _listed("/home")[0] if os.geteuid() == 0 else ()
+            others += _folders("/home") if os.geteuid() == 0 else ()
     return list(dict.fromkeys((home, *others)))
 
 
-_seen: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {}
-"""By a folder: when it last changed, the folders and the `.env` files in it."""
+T = TypeVar("T")
 
 
-def _listed(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    try:
-        changed = os.stat(place).st_mtime_ns
-        known = _seen.get(place)
-        if known is None or known[0] != changed:
-            folders: list[str] = []
-            with os.scandir(place) as entries:
-                for _, entry in zip(range(_MOST), entries, strict=False):
-                    with suppress(OSError):  # a link that leads round, or where nobody may look
-                        if entry.is_dir():
-                            folders.append(entry.path)
-            files = [path for name in _NAMES if os.path.lexists(path := os.path.join(place, name))]
-            known = (changed, tuple(folders), tuple(files))
-            if time.time_ns() - changed > _GRAIN:
-                _seen[place] = known
-    except OSError:
-        return (), ()
-    return known[1:]
+class Seen(Generic[T]):
+    """What `look` makes of a path, which is looked at again once it has changed; `nothing` where it cannot be."""
+
+    def __init__(self, look: Callable[[str], T], nothing: T) -> None:
+        self._look, self._nothing = look, nothing
+        self._known: dict[str, tuple[tuple[int, int, int], T]] = {}
+
+    def __call__(self, path: str) -> T:
+        try:
+            state = os.stat(path)
+            stamp, known = (state.st_ino, state.st_mtime_ns, state.st_size), self._known.get(path)
+            if known is None or known[0] != stamp:
+                known = (stamp, self._look(path))
+                if time.time_ns() - state.st_mtime_ns > _GRAIN:
+                    self._known[path] = known
+        except OSError:
+            return self._nothing
+        return known[1]
+
+
+def _folders_in(place: str) -> tuple[str, ...]:
+    found: list[str] = []
+    with os.scandir(place) as entries:
+        for entry in islice(entries, _MOST):
+            with suppress(OSError):  # a link that leads round, or where nobody may look
+                if entry.is_dir():
+                    found.append(entry.path)
+    return tuple(found)
+
+
+def _files_in(place: str) -> tuple[str, ...]:
+    return tuple(path for name in _NAMES if os.path.lexists(path := os.path.join(place, name)))
+
+
+_folders: Seen[tuple[str, ...]] = Seen(_folders_in, ())
+_files: Seen[tuple[str, ...]] = Seen(_files_in, ())
+"""The folders and the `.env` files in a folder."""

@@ -16,6 +16,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -82,11 +83,13 @@ if sys.platform != "win32" and sys.version_info < (3, 11, 4):
     _FORKED["group"] = os.getegid()
 
 
+@cache
 def _numbers() -> dict[str, int]:
     every = {**_CALLS, **{name: confine.CALLS[name] for name in ATTRIBUTES}}
     return confine.call_numbers(every, platform.machine())
 
 
+@cache
 def _program() -> bytes:
     """The filter as the kernel's BPF. What is asked for stands in registers, so nothing changes it meanwhile."""
     code: list[Instruction] = [

@@ -16,12 +16,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import nbformat
 import pytest
 from kernels import ROOT
 from pace import within
 
 from ipyagent.kernel.frontend import describe_frontend
 from ipyagent.kernel.scope import make_shell
+from tests.kernel.forked import executor, in_server
 
 SESSIONS = [
     {"path": "other.ipynb", "kernel": {"id": "other"}},
@@ -68,19 +70,15 @@ def kernel_shell(kernel_id: str = "abc-1", allow_stdin: bool = True, **names: An
     return SimpleNamespace(kernel=kernel, user_ns=names)
 
 
-def test_the_server_knows_the_notebook(server: dict[str, Any], tmp_path: Path) -> None:
+def test_the_server_knows_the_notebook_after_vs_code_and_before_the_session_name(
+    server: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "jpserver-1.json").write_text(json.dumps(server))
     (tmp_path / "jpserver-2.json").write_text("{broken")
     got = describe_frontend(kernel_shell())
     assert got.notebook == tmp_path / "root" / "sub" / "mine.ipynb"
     assert Server.seen == ["/base/api/sessions token t0"]
     assert (got.kind, got.live_widgets, got.can_input, got.cell) == ("kernel", True, True, "c-9")
-
-
-def test_vs_code_comes_first_and_the_session_name_last(
-    server: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "jpserver-1.json").write_text(json.dumps(server))
     monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "stale.ipynb"))
     assert describe_frontend(kernel_shell(__vsc_ipynb_file__="/x/y.ipynb")).notebook == Path("/x/y.ipynb")
     assert describe_frontend(kernel_shell("unknown")).notebook == tmp_path / "stale.ipynb"
@@ -105,50 +103,43 @@ def test_a_server_that_does_not_answer_costs_a_second_at_most(server: dict[str, 
         assert time.monotonic() - began < within(1.5, 4.5)  # one after the other they would take five
 
 
-def test_without_a_person_there_are_no_live_widgets(server: dict[str, Any]) -> None:
+def test_what_is_no_page_has_no_live_widgets(server: dict[str, Any]) -> None:
     got = describe_frontend(kernel_shell(allow_stdin=False))
     assert (got.live_widgets, got.can_input) == (False, False)
-
-
-def test_a_kernel_of_unknown_make_is_described_too() -> None:
     got = describe_frontend(SimpleNamespace(kernel=SimpleNamespace(), user_ns={}))
     assert (got.kind, got.live_widgets, got.cell) == ("kernel", False, "")
-
-
-def test_a_script_is_a_script() -> None:
     assert describe_frontend(None).kind == "script"
     assert describe_frontend(make_shell()).kind == "script"
 
 
-def test_nbclient_is_headless(tmp_path: Path) -> None:
-    code = (
-        "import json, nbformat, nbclient\n"
-        "nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("
-        "'from ipyagent.kernel.frontend import describe_frontend as d\\nimport scripted_turn as t\\n"
-        "f = d(get_ipython())\\nprint(f.kind, f.live_widgets, f.can_input)\\n"
-        "s = t.Scripted(get_ipython(), (\"code\", \"1/0\"), (\"code\", \"5\")).button()\\nawait s.awaited()')])\n"
-        "nbclient.NotebookClient(nb, timeout=60).execute()\n"
-        "print(''.join(o.get('text', o.output_type) for o in nb.cells[0].outputs))"
-    )
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)])}
-    env.pop("PYTEST_CURRENT_TEST", None)
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=90, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("kernel False False\n")
-    assert '"status": "finished"' in done.stdout
-    assert "error" not in done.stdout.split("VALUE")[0]
+HEADLESS = """from ipyagent.kernel.frontend import describe_frontend
+import scripted_turn as scripted
+front = describe_frontend(get_ipython())
+print(front.kind, front.live_widgets, front.can_input)
+s = scripted.Scripted(get_ipython(), ("code", "1/0"), ("code", "5")).button()
+await s.awaited()"""
+
+
+def test_nbclient_is_headless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(Path(__file__).parent)]))
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(HEADLESS)])
+    executor(notebook, tmp_path).execute()
+    said = "".join(output.get("text", output.output_type) for output in notebook.cells[0].outputs)
+    assert said.startswith("kernel False False\n")
+    assert '"status": "finished"' in said
+    assert "error" not in said.split("VALUE")[0]
 
 
 def test_a_real_server_tells_the_notebook_also_after_a_rename(tmp_path: Path) -> None:
     port = free_port()
+    forking = in_server(tmp_path / "forked")
     env = {
         **os.environ,
+        **forking,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [forking.get("PYTHONPATH")])]),
         "JUPYTER_RUNTIME_DIR": str(tmp_path / "run"),
         "JUPYTER_CONFIG_DIR": str(tmp_path / "config"),
         "JUPYTER_DATA_DIR": str(tmp_path / "data"),
-        "PYTHONPATH": str(ROOT),
         "IPYTHONDIR": str(tmp_path / "ipython"),
     }
     env.pop("PYTEST_CURRENT_TEST", None)

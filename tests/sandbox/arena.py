@@ -22,6 +22,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -230,7 +231,7 @@ class Arena:
     def _lay_out(self) -> None:
         subprocess.run(["cp", "-a", *(str(self._template / name) for name in _ROOTS), str(self.base)], check=True)
 
-    def reset(self) -> None:
+    def _reset(self, victim_too: bool) -> None:
         """As it was made."""
         self._last = None
         for name in _ROOTS:
@@ -239,7 +240,8 @@ class Arena:
         os.close(self._inherited)
         self._inherited = os.open(self.outside / "a.txt", os.O_RDWR)
         os.set_inheritable(self._inherited, True)
-        self._victim.again()
+        if victim_too:
+            self._victim.again()
         self._ears.take()
         self._shared.again()
 
@@ -259,10 +261,10 @@ class Arena:
         roots = [self.outside, self.home, self.sockets, *([self.project] if level == "read" else [])]
         found: dict[str, Any] = {}
         for root in roots:
-            found.update(_tree(root))
+            found.update(tree(root))
         if level == "project":
             for name in sandbox.KEPT:
-                found.update({f"kept {path}": each for path, each in _tree(self.project / name).items()})
+                found.update({f"kept {path}": each for path, each in tree(self.project / name).items()})
         return {**found, **self._victim.looks(), **self._shared.looks()}
 
     def _harm(self, before: dict[str, Any], after: dict[str, Any], said: str) -> Iterator[str]:
@@ -288,7 +290,7 @@ class Arena:
         harm = tuple(self._harm(before, after, said))
         self._last = (level, after)
         if harm:
-            self.reset()
+            self._reset(before["victim"] != after["victim"])
         return Ran(said, status, harm)
 
     def read(self, command: str, level: Level, backend: Backend | None) -> Ran:
@@ -350,7 +352,8 @@ printf -- '--- a/a.txt\\n+++ b/a.txt\\n@@ -1,3 +1,3 @@\\n-alpha\\n+omega\\n beta
 _TOOLS = "mkdir in && echo x > in/from-archive && tar cf x.tar -C in from-archive && rm -r in && cp x.tar y.tar"
 
 
-def _tree(root: Path) -> dict[str, Any]:
+def tree(root: Path) -> dict[str, Any]:
+    """All that a command might change of a file or folder and of what is in it, but for the times of reading."""
     if not os.path.lexists(root):
         return {}
     found = {str(root): _file(str(root))}
@@ -360,9 +363,17 @@ def _tree(root: Path) -> dict[str, Any]:
     return found
 
 
+_KNOWN: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
+_GRAIN = 100_000_000
+"""Nanoseconds within which a file may change again and show the same time (ctime: nobody can set it)."""
+
+
 def _file(path: str) -> tuple[Any, ...]:
-    """All of a file that a command might change, but for the time of reading."""
     state = os.lstat(path)
+    which = (state.st_ino, oct(state.st_mode), state.st_uid, state.st_gid, state.st_nlink, state.st_size)
+    which = (*which, state.st_mtime_ns, state.st_ctime_ns)
+    if path in _KNOWN and _KNOWN[path][0] == which:
+        return (*which, *_KNOWN[path][1])
     content, flags = "", 0
     if stat.S_ISLNK(state.st_mode):
         content = os.readlink(path)
@@ -374,8 +385,9 @@ def _file(path: str) -> tuple[Any, ...]:
             content = hashlib.sha1(os.read(opened, 1_000_000), usedforsecurity=False).hexdigest()[:12]
         os.close(opened)
     marks = {name: os.getxattr(path, name, follow_symlinks=False) for name in os.listxattr(path, follow_symlinks=False)}
-    which = (state.st_ino, oct(state.st_mode), state.st_uid, state.st_gid, state.st_nlink, state.st_size)
-    return (*which, state.st_mtime_ns, state.st_ctime_ns, content, flags, marks)
+    if time.time_ns() - state.st_ctime_ns > _GRAIN:
+        _KNOWN[path] = (which, (content, flags, marks))
+    return (*which, content, flags, marks)
 
 
 def _tells(said: str, canary: str) -> bool:
@@ -488,8 +500,6 @@ class _Victim:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
             env={"PATH": os.environ["PATH"], "TOKEN": self._environment},
         )  # fmt: skip
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(f"{self._memory}\n".encode())
         self._process.stdin.flush()
         self.pid, self.address = self._process.pid, int(self._process.stdout.readline())
@@ -497,7 +507,6 @@ class _Victim:
 
     def looks(self) -> dict[str, Any]:
         """Its state: running, its signals, priorities, limits, memory."""
-        assert self._process.stdout is not None
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
             with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
@@ -564,7 +573,7 @@ class _Shared:
         self._libc.mq_getattr(self._posix, attributes)
         new = os.path.exists(f"{self._file}-new")
         shared = (ctypes.string_at(self._place, 64), queue.raw[:120], self._libc.semctl(self._semaphore, 0, 12))
-        return {"shared": (*shared, attributes[3], new), **_tree(self._file)}
+        return {"shared": (*shared, attributes[3], new), **tree(self._file)}
 
     def __exit__(self, *exc: object) -> None:
         for file in (self._file, Path(f"{self._file}-new")):

@@ -16,6 +16,7 @@ from ipyagent import sandbox
 from ipyagent.sandbox.syscalls import Attempt
 
 BACKENDS = [each for each in sandbox.find().working if each.watches]
+each_backend = pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
 TOLD: dict[str, list[tuple[str, str]]] = {
     "echo x > a": [("write", "a")],
     "echo x >> a": [("append", "a")],
@@ -40,7 +41,7 @@ TOLD: dict[str, list[tuple[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
+@each_backend
 @pytest.mark.parametrize("level", ["read", "project"])
 def test_a_command_tells_what_it_is_about_to_change(tmp_path: Path, backend: sandbox.Backend, level: str) -> None:
     for number, (command, told) in enumerate(TOLD.items()):
@@ -55,7 +56,7 @@ def test_a_command_tells_what_it_is_about_to_change(tmp_path: Path, backend: san
         assert all(attempt.allowed is (level == "project") for attempt in attempts), command
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
+@each_backend
 def test_no_finalizer_runs_where_a_command_is_started(tmp_path: Path, backend: sandbox.Backend) -> None:
     seen: list[tuple[str, bool]] = []
 
@@ -77,7 +78,7 @@ def test_no_finalizer_runs_where_a_command_is_started(tmp_path: Path, backend: s
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
+@each_backend
 def test_what_the_watch_refuses_is_not_done(tmp_path: Path, backend: sandbox.Backend) -> None:
     (tmp_path / "a").write_text("old")
     attempts, said = run(backend, "project", tmp_path, "echo x > a; rm a; mv a b; chmod 600 a", refuse=True)
@@ -87,7 +88,7 @@ def test_what_the_watch_refuses_is_not_done(tmp_path: Path, backend: sandbox.Bac
     assert {attempt.what for attempt in attempts} == {"write", "remove", "mode"}
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
+@each_backend
 def test_what_is_kept_is_kept_by_its_name_and_by_what_is_open(tmp_path: Path, backend: sandbox.Backend) -> None:
     """A link in its place is kept as what it leads to is; a mode changes by an open folder, too (AT_EMPTY_PATH)."""
     hook = tmp_path / ".git/hooks/pre-commit"
@@ -107,7 +108,7 @@ def test_what_is_kept_is_kept_by_its_name_and_by_what_is_open(tmp_path: Path, ba
     assert (tmp_path / ".git/hooks").is_symlink()
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
+@each_backend
 def test_a_folder_that_is_moved_to_the_temporary_one_is_told_file_by_file(
     tmp_path: Path, backend: sandbox.Backend
 ) -> None:
@@ -118,7 +119,7 @@ def test_a_folder_that_is_moved_to_the_temporary_one_is_told_file_by_file(
     assert ("remove", str(tmp_path / "data/raw.csv")) in {(attempt.what, attempt.path) for attempt in attempts}
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
+@each_backend
 def test_a_place_that_no_memory_has_is_a_bad_address(tmp_path: Path, backend: sandbox.Backend) -> None:
     code = "import ctypes, os; c = ctypes.CDLL(None, use_errno=True); n = {nr}; " \
            "print([c.syscall(n, *a, 0o1101, 0o600) and ctypes.get_errno() for a in {at}])"  # fmt: skip
@@ -147,7 +148,7 @@ print(sandbox._problem(each) or "it tells")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become somebody else")
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
+@each_backend
 def test_who_is_not_root_is_told_too(backend: sandbox.Backend) -> None:
     number = str(sandbox.find().working.index(backend))
     done = subprocess.run([sys.executable, "-c", AS_NOBODY, number], capture_output=True, text=True, timeout=60)
@@ -156,7 +157,7 @@ def test_who_is_not_root_is_told_too(backend: sandbox.Backend) -> None:
     assert (done.stdout.strip(), done.stderr) == ("it tells", "")
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
+@each_backend
 def test_a_network_is_told_and_not_reached(tmp_path: Path, backend: sandbox.Backend) -> None:
     code = "import socket; socket.create_connection(('127.0.0.1', 9))"
     attempts, said = run(backend, "project", tmp_path, f'python3 -c "{code}"')

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import stat
 import subprocess
 import threading
 import time
@@ -23,6 +22,7 @@ from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.escape import cut, exact_line
 from ipyagent.journal.protocols import Needed, Workspace
 from ipyagent.kernel.audit import How, Refused
+from ipyagent.sandbox.secrets import Seen
 from ipyagent.sandbox.syscalls import Attempt
 
 if TYPE_CHECKING:
@@ -74,10 +74,6 @@ def watches(level: str, root: Path) -> bool:
 # ------------------------------------------------------------------ hidden cells
 
 
-_listed: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {}
-"""By a folder: when it last changed, the folders and the notebooks in it."""
-_hiding: dict[str, tuple[tuple[int, ...], bool]] = {}
-"""By a notebook: its stamp, whether it has a hidden cell."""
 _looking = threading.Lock()
 
 
@@ -115,36 +111,22 @@ def _notebooks(top: str) -> Iterator[str]:
         left -= 1
         if left < 0:
             raise ToolFailure("there are too many folders to look through for hidden cells")
-        try:
-            changed = os.stat(folder).st_mtime_ns
-            known = _listed.get(folder)
-            if known is None or known[0] != changed:
-                with os.scandir(folder) as entries:
-                    every = list(entries)
-                inner = tuple(each.path for each in every if each.is_dir(follow_symlinks=False))
-                inner = tuple(path for path in inner if os.path.basename(path) not in _PASSED)
-                files = tuple(each.path for each in every if each.name.casefold().endswith(".ipynb"))
-                known = (changed, inner, files)
-                if time.time_ns() - changed > 1_000_000_000:  # else it may change again within the clock's grain
-                    _listed[folder] = known
-        except OSError:
-            continue
-        yield from known[2]
-        queue += known[1]
+        inner, files = _entries(folder)
+        yield from files
+        queue += inner
 
 
-def _hides(notebook: str) -> bool:
-    try:
-        state = os.stat(notebook)
-        stamp = (state.st_ino, state.st_mtime_ns, state.st_size)
-        known = _hiding.get(notebook)
-        if known is None or known[0] != stamp:
-            known = (stamp, stat.S_ISREG(state.st_mode) and HIDE in Path(notebook).read_bytes())
-            if time.time_ns() - state.st_mtime_ns > 1_000_000_000:
-                _hiding[notebook] = known
-        return known[1]
-    except OSError:
-        return False
+def _entries_of(folder: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The folders and the notebooks in it."""
+    with os.scandir(folder) as entries:
+        every = list(entries)
+    inner = (each.path for each in every if each.is_dir(follow_symlinks=False) and each.name not in _PASSED)
+    return tuple(inner), tuple(each.path for each in every if each.name.casefold().endswith(".ipynb"))
+
+
+_entries: Seen[tuple[tuple[str, ...], tuple[str, ...]]] = Seen(_entries_of, ((), ()))
+_hides = Seen(lambda notebook: os.path.isfile(notebook) and HIDE in Path(notebook).read_bytes(), False)
+"""Whether a notebook has a hidden cell."""
 
 
 # ------------------------------------------------------------------ one command

@@ -15,9 +15,10 @@ from tools_workspace import ShellWorkspace
 
 from ipyagent.journal.protocols import ToolOutput
 from ipyagent.parts.shell.tool import shell
+from tests.sandbox.arena import tree
 
-MOST = 2
-"""Seconds for a command: some wait for ever."""
+MOST = 1
+"""Seconds for a command: some wait for ever. What is known to read ends, and has a minute."""
 
 
 class Place:
@@ -39,24 +40,16 @@ class Place:
             subprocess.run(["git", *who, *words], cwd=self.root, check=True)
         self.workspace = ShellWorkspace(self.root)
         self.workspace.level = "read"
-        self.before = self.state()
+        self.before = tree(top)
 
-    def state(self) -> dict[str, tuple[object, ...]]:
-        found = {}
-        for path in [*self.top.rglob("*")]:
-            state = path.lstat()
-            content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
-            found[str(path)] = (state.st_mode, state.st_mtime_ns, state.st_uid, state.st_nlink, content)
-        return found
-
-    def tried(self, command: str) -> ToolOutput | None:
+    def tried(self, command: str, seconds: int = MOST) -> ToolOutput | None:
         if not command.strip() or "\x00" in command:
             return None
-        return asyncio.run(shell.run({"command": command, "timeout": MOST}, self.workspace))
+        return asyncio.run(shell.run({"command": command, "timeout": seconds}, self.workspace))
 
-    def run(self, command: str) -> ToolOutput | None:
-        done = self.tried(command)
-        assert self.state() == self.before, command
+    def run(self, command: str, seconds: int = MOST) -> ToolOutput | None:
+        done = self.tried(command, seconds)
+        assert tree(self.top) == self.before, command
         return done
 
 
@@ -79,11 +72,11 @@ VARY = ("df", "du", "stat", "ls", "date", "file", "tree", "nproc", "git status",
 @pytest.mark.slow
 def test_what_was_known_to_read_gives_what_it_gives_outside(place: Place) -> None:
     for command in READING:
-        inside = place.run(command)
+        inside = place.run(command, 60)
         assert level_of(inside) == "read", (command, text_of(inside))
         if not command.lstrip("'\"\n ").startswith(VARY) and "which" not in command and "stat" not in command:
             place.workspace.level = "open"
-            assert text_of(place.run(command)) == text_of(inside), command
+            assert text_of(place.run(command, 60)) == text_of(inside), command
             place.workspace.level = "read"
 
 

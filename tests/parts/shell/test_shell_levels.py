@@ -66,7 +66,6 @@ class Desk:
         ended = self.agent.prepare("go", Options(), self.person).run_blocking()
         assert ended.status in ("finished", "stopped"), ended.message
         session = self.agent.session
-        assert session is not None
         returned = [event for event in session.journal.read() if isinstance(event, ToolReturned)][-1]
         return "".join(block.get("text", "") for block in returned.blocks)
 
@@ -99,9 +98,12 @@ def desks(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatc
         desk.agent.close()
 
 
-each_way = pytest.mark.parametrize(
-    "number", range(len(sandbox.find().working)), ids=lambda at: sandbox.find().working[at].name
-)
+@pytest.fixture(params=sandbox.find().working, ids=lambda each: each.name)
+def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other way than this one works here."""
+    monkeypatch.setattr(sandbox, "find", lambda: sandbox.Found((request.param,), ()))
+
+
 PROJECT, OPEN = "Let this command write in the project?", "Run this command outside the sandbox?"
 
 
@@ -295,12 +297,7 @@ __attribute__((constructor)) void f(void) {
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of its system calls")
-@each_way
-def test_mode_auto_asks_whatever_way_leads_to_what_others_obey(
-    desks: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    only = sandbox.Found((sandbox.find().working[number],), ())
-    monkeypatch.setattr(sandbox, "find", lambda: only)
+def test_mode_auto_asks_whatever_way_leads_to_what_others_obey(desks: Callable[..., Desk], each_way: None) -> None:
     desk = desks(mode="auto")
     desk.person.no = ("command",)
     (desk.folder / "CLAUDE.md").write_text("good")
@@ -322,7 +319,6 @@ def test_undo_brings_back_what_a_command_changed_in_the_project(desks: Callable[
     desk.run("head -1 raw.csv > raw.csv; rm a.txt; mkdir d; echo n > d/new", needs="project")
     assert (desk.folder / "raw.csv").read_bytes() == b""
     assert len(desk.questions) == (1 if mode == "ask" else 0)
-    assert desk.agent.session is not None
     called = [item for item in fold(list(desk.agent.session.journal.read())) if isinstance(item, ToolItem)]
     assert called[-1].changes == ("wrote raw.csv", "removed a.txt")
     desk.agent.undo()
@@ -359,12 +355,9 @@ def test_hidden_cells_and_secrets_stay_hidden(desks: Callable[..., Desk], monkey
     assert "cells" in desk.run("cat work.ipynb")
 
 
-@each_way
 def test_no_command_gives_a_notebook_with_hidden_cells_a_name_that_the_next_can_read(
-    desks: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, number: int
+    desks: Callable[..., Desk], each_way: None
 ) -> None:
-    only = sandbox.Found((sandbox.find().working[number],), ())
-    monkeypatch.setattr(sandbox, "find", lambda: only)
     desk = desks(mode="auto")
     desk.person.no = (OPEN, PROJECT)
     (desk.folder / "sub").mkdir()

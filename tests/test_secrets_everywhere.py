@@ -313,7 +313,6 @@ def test_a_secret_is_never_overwritten_by_what_stands_for_it(room: CompactRoom) 
         text("done"),
     )
     body = room.server.messages[-1].body
-    assert body is not None
     answers = results(body)[1:]
     assert [bool(answer.get("is_error")) for answer in answers] == [True, True, True, False]
     for answer in answers[:3]:
@@ -363,6 +362,5 @@ def test_the_notes_and_the_way_to_them_hold_no_secret(tmp_path: Path) -> None:
         agent = room.agent()
         room.turn(agent, "weigh " + words(1, 2_000), tool("python", {"code": "1 + 1"}), text("weighed"))
         assert sum(bool(directive_in(one.body)) for one in room.server.messages if one.body is not None) >= 2
-        assert agent.session is not None
         assert MARK in (agent.session.journal.folder / NOTES).read_text()
         assert found(room, NEEDLES) == []

@@ -93,7 +93,6 @@ def test_a_hidden_cell_is_hidden_everywhere(place: Room) -> None:
     first = place.ok("'worth ' * 2  # changed and not saved", cell_id="private").reply["execution_count"]
     second = place.ok("'bo' + 'nus815'").reply["execution_count"]  # a front-end that tells no ids
     third = place.ok("# agent-hide\n'ra' + 'ven'").reply["execution_count"]
-    assert place.server is not None
     calls = [tool("variables", {"name": f"In[{number}]"}) for number in (first, second, third)]
     calls += [tool("variables", {"name": f"_i{first}"}), tool("variables", {"name": f"_{second}"})]
     calls += [tool("variables", {"name": "In"}), tool("read_file", {"path": "work.ipynb"})]

@@ -27,7 +27,6 @@ def test_a_click_ends_a_busy_loop(kernel: Kernel, subshell: bool) -> None:
     finally:
         kernel.subshell = None
     assert cell.value["why"] == "button"
-    assert cell.latency is not None
     assert cell.latency < within(1, 20)
 
 

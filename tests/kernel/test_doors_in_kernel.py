@@ -36,14 +36,11 @@ def test_output_of_a_forked_child_is_captured(kernel: Kernel) -> None:
     assert kernel.eval("1 + 1") == 2
 
 
-def test_widgets_are_shown_in_the_cell(kernel: Kernel) -> None:
+def test_widgets_are_shown_in_the_cell_and_scripts_are_not_passed_on(kernel: Kernel) -> None:
     got, cell = run(kernel, "import ipywidgets\nipywidgets.IntSlider()")
     assert "IntSlider" in got["result"]
     (shown,) = cell.data
     assert "application/vnd.jupyter.widget-view+json" in shown
-
-
-def test_scripts_are_not_passed_on(kernel: Kernel) -> None:
     _, cell = run(kernel, "from IPython.display import Javascript, display\ndisplay(Javascript('alert(1)'))")
     assert cell.data == []
 

@@ -38,7 +38,7 @@ def test_the_oldest_object_is_let_go_when_there_are_too_many() -> None:
     assert gone() is None
 
 
-def test_bytes_of_all_objects_are_bounded_and_one_too_large_is_not_kept() -> None:
+def test_bytes_of_all_objects_are_bounded_one_too_large_is_not_kept_and_a_hostile_size_is_small() -> None:
     np = pytest.importorskip("numpy")
     pd = pytest.importorskip("pandas")
     handles = LiveObjects(most_bytes=10_000)
@@ -47,9 +47,6 @@ def test_bytes_of_all_objects_are_bounded_and_one_too_large_is_not_kept() -> Non
     assert list(handles) == ["r2"]
     assert handles.hold("c", np.zeros(2_000)) == ""
     assert list(handles) == ["r2"]
-
-
-def test_a_hostile_size_counts_as_small() -> None:
     class Hostile:
         def __sizeof__(self) -> int:
             raise SystemError("no")

@@ -115,7 +115,7 @@ def test_an_edit_keeps_every_byte_that_it_does_not_touch(seeds: range) -> None:
             assert all(not line.strip() or line[:1] in ("{", "}", " ", "\t") for line in lines), seed
 
 
-def test_what_is_put_in_is_written_as_nbformat_writes_it() -> None:
+def test_what_is_put_in_and_a_new_notebook_are_written_as_nbformat_writes_them() -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("a = 1\nb", id=f"c{n}") for n in range(3)])
     data = (nbformat.writes(notebook) + "\n").encode()
     made = Notebook.read(data).inserted(1, "code", "x = 'ü'\ny")
@@ -126,9 +126,6 @@ def test_what_is_put_in_is_written_as_nbformat_writes_it() -> None:
     made = Notebook.read(nbformat.writes(empty).encode()).inserted(0, "markdown", "# A")
     empty.cells.append(nbformat.v4.new_markdown_cell("# A", id=made.known.ids[0]))
     assert made.data == nbformat.writes(empty).encode()
-
-
-def test_a_new_notebook_is_written_as_nbformat_writes_it() -> None:
     made = Notebook.new([new_cell("code", "x = 1\nx"), new_cell("markdown", "é")])
     assert made.data.decode() == nbformat.writes(nbformat.reads(made.data.decode(), as_version=4)) + "\n"
     validates(made.data)

@@ -21,7 +21,7 @@ def test_short_output_is_kept_whole() -> None:
     assert log.take(final=True) == ""
 
 
-def test_endless_output_stays_within_memory() -> None:
+def test_endless_output_and_one_endless_line_stay_within_memory() -> None:
     log = OutputLog(max_chars=1_000, live_chars=10_000)
     began = time.thread_time()
     for i in range(60_000):
@@ -34,26 +34,13 @@ def test_endless_output_stays_within_memory() -> None:
     assert "live output ends here" in log.take()
     log.write("more")
     assert log.take(final=True) == ""
-
-
-def test_one_endless_line_stays_within_memory() -> None:
     log = OutputLog(max_chars=1_000)
     for _ in range(40_000):
         log.write("xy")
     assert len(log.text()) < 1_100
 
 
-def test_a_progress_bar_does_not_use_up_the_live_text() -> None:
-    log = OutputLog(live_chars=1_000)
-    for i in range(5_000):
-        log.write(f"\r{i:5d}/5000 " + "#" * 50)
-        log.take()
-    log.write("\ndone\n")
-    assert "done" in log.take(final=True)
-    assert log.text() == f"{4999:5d}/5000 " + "#" * 50 + "\ndone\n"
-
-
-def test_live_pieces_say_when_they_replace_the_line() -> None:
+def test_live_pieces_say_when_they_replace_the_line_and_a_progress_bar_does_not_use_them_up() -> None:
     log = OutputLog()
     log.write("10%")
     assert log.take() == "10%"
@@ -64,6 +51,13 @@ def test_live_pieces_say_when_they_replace_the_line() -> None:
     log.write("\n")
     assert log.take(final=True) == "\n"
     assert log.text() == "40%\nnext\n"
+    log = OutputLog(live_chars=1_000)
+    for i in range(5_000):
+        log.write(f"\r{i:5d}/5000 " + "#" * 50)
+        log.take()
+    log.write("\ndone\n")
+    assert "done" in log.take(final=True)
+    assert log.text() == f"{4999:5d}/5000 " + "#" * 50 + "\ndone\n"
 
 
 def test_an_escape_cut_in_two_is_still_removed() -> None:

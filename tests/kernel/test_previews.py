@@ -26,7 +26,7 @@ from ipyagent.kernel.variables import summarize
 # ------------------------------------------------------------------ nothing of the user's is called
 
 
-def test_no_method_of_a_users_class_is_called() -> None:
+def test_neither_a_users_class_nor_its_metaclass_is_called() -> None:
     for name in HOSTILE:
         cls, args = HOSTILE[name]
         value = make(cls, *args)
@@ -36,9 +36,6 @@ def test_no_method_of_a_users_class_is_called() -> None:
         shown(inside)
         assert Spy.calls == [], name
         assert type.__dict__["__name__"].__get__(cls) in text, name
-
-
-def test_the_class_itself_is_shown_without_its_metaclass() -> None:
     for name in HOSTILE:
         Spy.calls.clear()
         assert "class " in shown(HOSTILE[name][0])
@@ -189,7 +186,7 @@ def test_a_time_zone_of_the_user_is_named_and_not_asked() -> None:
 # ------------------------------------------------------------------ lazy things stay lazy
 
 
-def test_generators_and_iterators_are_not_consumed() -> None:
+def test_generators_and_iterators_are_not_consumed_and_coroutines_not_started() -> None:
     generator = (n for n in [1, 2, 3])
     mapped = map(str, [1, 2])
     counted = itertools.count()
@@ -205,9 +202,6 @@ def test_generators_and_iterators_are_not_consumed() -> None:
     assert next(rows) == ["a", "b"]
     list(generator)
     assert "finished" in shown(generator)
-
-
-def test_coroutines_are_not_started() -> None:
     async def job() -> int:
         return 1
 
@@ -240,7 +234,7 @@ def query(module: str, name: str, **stored: Any) -> Any:
     return value
 
 
-def test_queries_are_not_run() -> None:
+def test_queries_are_not_run_and_grouped_tables_and_styles_not_computed() -> None:
     class Model:
         pass
 
@@ -251,9 +245,6 @@ def test_queries_are_not_run() -> None:
     assert "lazy: not computed" in shown(query("dask.dataframe.core", "DataFrame", _meta=1))
     assert "Query object" in shown(query("mydb", "Query", where="x"))
     assert Spy.calls == []
-
-
-def test_grouped_tables_and_styles_are_not_computed() -> None:
     frame = pd.DataFrame({"a": [1, 1], "b": [1, 2]})
     assert "over DataFrame 2 x 2, by 'a'" in shown(frame.groupby("a"))
     assert "not computed" in shown(frame.rolling(2))

@@ -37,26 +37,32 @@ def million() -> Any:
     return table
 
 
-def test_a_million_rows_are_sampled_and_said_to_be() -> None:
+def test_a_million_rows_are_sampled_and_out_of_time_no_count_is_claimed() -> None:
     text = shown(million())
     assert "DataFrame 1000000 x 20 (missing sampled): f0 f64" in text
     assert "f3 f64 (142,858 missing)" in text
     assert re.search(r"o0 obj \(~\d+% missing\)", text)
     assert not re.search(r"o0 obj \([\d,]+ missing\)", text)
-
-
-def test_small_tables_are_counted_exactly() -> None:
-    frame = pd.DataFrame({"a": [1.0, None, None], "b": pd.Series(["x", None, "y"], dtype=object), "c": [1, 2, 3]})
-    text = shown(frame)
-    assert "DataFrame 3 x 3: a f64 (2 missing), b obj (1 missing), c i64" in text
-    assert "~" not in text
-
-
-def test_a_table_out_of_time_does_not_claim_a_count() -> None:
     text = describe("t", million(), seconds=0.0)
     assert "DataFrame 1000000 x 20" in text
     assert not re.search(r"[\d,]+ missing", text)
     assert len(describe("t", million(), seconds=0.0, limit=50).encode()) <= 50
+
+
+def test_small_tables_of_pandas_polars_and_arrow_are_counted_exactly() -> None:
+    frame = pd.DataFrame({"a": [1.0, None, None], "b": pd.Series(["x", None, "y"], dtype=object), "c": [1, 2, 3]})
+    text = shown(frame)
+    assert "DataFrame 3 x 3: a f64 (2 missing), b obj (1 missing), c i64" in text
+    assert "~" not in text
+    frame = pl.DataFrame({"a": [1, 2, None], "b": ["x", "y", "z"]})
+    text = shown(frame)
+    assert "polars DataFrame 3 x 2: a i64 (1 null), b str" in text
+    assert "[2] None | 'z'" in text
+    assert "polars Series i64 3 a (1 null): 1 to 2, mean 1.5" in shown(frame["a"])
+    assert "pyarrow Table 3 x 2" in shown(frame.to_arrow())
+    thing = object()
+    assert "Object" in shown(pl.DataFrame({"o": pl.Series([thing, thing], dtype=pl.Object)}))
+    assert "polars DataFrame 1000000 x 1" in shown(pl.DataFrame({"n": range(1_000_000)}))
 
 
 def test_wide_tables_name_how_many_columns_are_left() -> None:
@@ -68,12 +74,7 @@ def test_wide_tables_name_how_many_columns_are_left() -> None:
         assert {"1 more column", "2 more columns"} < counts
 
 
-def test_long_cells_are_cut() -> None:
-    frame = pd.DataFrame({"text": ["lorem ipsum " * 4200] * 200})
-    assert "text str" in shown(frame)
-
-
-def test_odd_column_names_are_shown() -> None:
+def test_odd_column_names_and_multiindexes_are_shown_and_long_cells_cut() -> None:
     class Label:
         def __repr__(self) -> str:
             raise AssertionError("repr")
@@ -83,9 +84,6 @@ def test_odd_column_names_are_shown() -> None:
     text = shown(frame)
     assert "a i64, a i64, 3 i64, None i64, (1, 2) i64" in text
     assert "x⏎y\\x1b[31m" in text
-
-
-def test_multiindex_rows_and_columns_are_named() -> None:
     frame = pd.DataFrame(
         np.ones((4, 4)),
         index=pd.MultiIndex.from_product([["a", "b"], [1, 2]], names=["letter", "number"]),
@@ -94,6 +92,8 @@ def test_multiindex_rows_and_columns_are_named() -> None:
     text = shown(frame)
     assert "indexed by (letter, number): ('x', 1) f64" in text
     assert "[('a', 1)]" in text
+    frame = pd.DataFrame({"text": ["lorem ipsum " * 4200] * 200})
+    assert "text str" in shown(frame)
 
 
 def test_frames_within_frames_and_dicts_are_short() -> None:
@@ -151,18 +151,6 @@ def test_an_extension_type_of_the_user_is_named_and_not_read() -> None:
     from ipyagent.kernel.previews.pandas_tables import dtype_word
 
     assert dtype_word(Money()) == "Money"
-
-
-def test_polars_and_arrow_tables_are_counted_exactly() -> None:
-    frame = pl.DataFrame({"a": [1, 2, None], "b": ["x", "y", "z"]})
-    text = shown(frame)
-    assert "polars DataFrame 3 x 2: a i64 (1 null), b str" in text
-    assert "[2] None | 'z'" in text
-    assert "polars Series i64 3 a (1 null): 1 to 2, mean 1.5" in shown(frame["a"])
-    assert "pyarrow Table 3 x 2" in shown(frame.to_arrow())
-    thing = object()
-    assert "Object" in shown(pl.DataFrame({"o": pl.Series([thing, thing], dtype=pl.Object)}))
-    assert "polars DataFrame 1000000 x 1" in shown(pl.DataFrame({"n": range(1_000_000)}))
 
 
 def test_truth_values_are_counted() -> None:
@@ -254,16 +242,13 @@ def test_a_column_of_text_that_is_mostly_numbers_says_so_in_pandas_polars_and_ar
     assert said in summarize({"s": pl.Series("price", cells)})
 
 
-def test_what_counts_as_a_number_in_text() -> None:
+def test_what_counts_as_a_number_in_text_and_of_a_long_column_a_sample_does() -> None:
     assert numbers_in_text(["1,234", "-5 %", "$ 7.50", "1.234,50", "3e-4", ".5", "12 000", "n/a", "5", "6"]) == (
         "text: 9 of 10 are numbers, others: 'n/a'"
     )
     assert numbers_in_text(["1", None, "2", "", "3", float("nan")]) == "text: all 3 are numbers"
     assert numbers_in_text(["2020-01-01"] * 9) == numbers_in_text(["a", "1", "2"]) == numbers_in_text(["1", "2"]) == ""
     assert numbers_in_text(["1"] * 100 + list("abcdef")).endswith("others: 'a', 'b', 'c', 'd', …")
-
-
-def test_a_long_text_column_is_sampled_and_says_so_without_costing_the_time_of_the_others() -> None:
     frame = pd.DataFrame({"price": [str(n) for n in range(300_000)]})
     assert re.search(r"text: all [\d,]+ sampled are numbers", summarize({"t": frame}))
     assert "1" * 50_000 not in numbers_in_text(["1" * 50_000] * 3 + ["1"] * 30)

@@ -55,7 +55,7 @@ def test_deep_and_circular_containers_end() -> None:
     shown([loop, ring] * 10)
 
 
-def test_millions_of_items_are_sampled() -> None:
+def test_millions_of_items_are_sampled_and_huge_numbers_not_printed() -> None:
     numbers = list(range(3_000_000))
     began = time.thread_time()
     set(map(type, numbers))
@@ -66,9 +66,6 @@ def test_millions_of_items_are_sampled() -> None:
     assert "list 3,000,000 of int: [0, 1, 2" in text
     assert "last: 2999999" in shown(numbers)
     assert "set 1,000,000" in shown(set(range(1_000_000)))
-
-
-def test_huge_numbers_are_not_printed() -> None:
     huge = 10**100_000
     assert "int of about 100,001 digits" in shown(huge)
     assert "Decimal of about" in shown(decimal.Decimal("1" * 100_000))
@@ -135,10 +132,30 @@ def test_plain_values_are_shown_as_they_are() -> None:
         assert text in shown(value)
 
 
-def test_a_default_dict_is_not_filled_by_looking() -> None:
+def test_defaults_and_raw_files_of_the_user_are_neither_filled_nor_called() -> None:
     value: Any = collections.defaultdict(lambda: Spy.calls.append("made"))
     shown(value)
     assert dict(value) == {}
+    Spy.calls.clear()
+    hostile = make(HOSTILE["plain"][0])
+
+    def function(a: Any = hostile) -> None: ...
+
+    shown(function)
+    assert Spy.calls == []
+    class Raw(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        @property
+        def name(self) -> str:
+            Spy.calls.append("name")
+            return "x"
+
+    value = io.BufferedReader(Raw())
+    Spy.calls.clear()
+    assert "over a Raw" in shown(value)
+    assert Spy.calls == []
 
 
 def cells(text: str) -> tuple[Any, Any]:
@@ -156,20 +173,17 @@ def test_no_control_character_gets_through(text: str) -> None:
     assert all(line.isprintable() for line in summarize(named).split("\n"))
 
 
-def test_text_is_cut_between_characters() -> None:
+def test_long_texts_show_their_beginning_and_end_and_are_cut_between_characters() -> None:
+    text = describe("log", "first line\n" + "middle\n" * 5000 + "last words")
+    assert "5,002 lines" in text
+    assert "first line" in text
+    assert "last words" in text
     for size in range(12):
         for text in ("变量变量变量", "😀😀😀", "abcdefghijklmnop", "é" * 9):
             cut = clip(text, size)
             assert len(cut.encode()) <= size
             assert text.startswith(cut.rstrip("…")), size
         assert one_line("plain") == "plain", size
-
-
-def test_long_texts_show_their_beginning_and_end() -> None:
-    text = describe("log", "first line\n" + "middle\n" * 5000 + "last words")
-    assert "5,002 lines" in text
-    assert "first line" in text
-    assert "last words" in text
 
 
 # ------------------------------------------------------------------ functions, resources, libraries
@@ -198,16 +212,6 @@ def test_functions_and_classes_show_their_signature() -> None:
     assert "cached def sample(" in shown(functools.cache(sample))
     assert "builtin function len" in shown(len)
     assert "module json" in describe("json", json)
-
-
-def test_a_default_value_of_the_user_is_not_called() -> None:
-    Spy.calls.clear()
-    hostile = make(HOSTILE["plain"][0])
-
-    def function(a: Any = hostile) -> None: ...
-
-    shown(function)
-    assert Spy.calls == []
 
 
 def test_source_of_a_cell_is_shown_from_memory() -> None:
@@ -243,22 +247,6 @@ def test_resources_tell_their_state(tmp_path: pathlib.Path) -> None:
     buffers = [io.StringIO("x"), io.BytesIO(), sys.stdout]
     for value in (threading.RLock(), threading.Event(), threading.current_thread(), *buffers):
         shown(value)
-
-
-def test_a_raw_file_of_the_user_is_not_asked() -> None:
-    class Raw(io.RawIOBase):
-        def readable(self) -> bool:
-            return True
-
-        @property
-        def name(self) -> str:
-            Spy.calls.append("name")
-            return "x"
-
-    value = io.BufferedReader(Raw())
-    Spy.calls.clear()
-    assert "over a Raw" in shown(value)
-    assert Spy.calls == []
 
 
 # ------------------------------------------------------------------ secrets

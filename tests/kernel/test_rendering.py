@@ -86,7 +86,7 @@ def test_display_options_of_the_user_hide_no_figures_and_stay_as_they_were(shell
         pl.Config.restore_defaults()
 
 
-def test_options_nobody_set_widen_a_table_without_a_name_that_comes_and_goes_in_the_environment(shell: Any) -> None:
+def test_options_nobody_set_widen_a_table_and_those_that_the_code_sets_or_that_are_wider_stay(shell: Any) -> None:
     shell.user_ns["many"] = pl.DataFrame({f"c{n}": [n + 0.5] for n in range(12)})
     before, look = set(os.environ), "import os\nprint('names', sorted(os.environ))\nmany"
     text = told(shell, look)
@@ -99,9 +99,6 @@ def test_options_nobody_set_widen_a_table_without_a_name_that_comes_and_goes_in_
     finally:
         pl.Config.restore_defaults()
     assert "4.5" not in str(shell.user_ns["many"])
-
-
-def test_options_that_the_code_sets_stay_and_wider_ones_are_kept(shell: Any) -> None:
     shell.user_ns["wide"] = pd.DataFrame(np.zeros((2, 70)), columns=[f"c{n}" for n in range(70)])
     try:
         pd.set_option("display.max_columns", 5)
@@ -288,13 +285,24 @@ def test_what_plotting_returns_beside_its_figure_is_told_only_where_it_holds_mor
         assert not is_artist(told_of), told_of
 
 
-def test_a_picture_of_a_figure_comes_with_its_titles() -> None:
+def test_a_picture_of_a_figure_comes_with_its_titles_at_either_side_and_the_points_of_a_scatter() -> None:
     from matplotlib.figure import Figure
 
     figure = Figure()
     figure.subplots().set_title("Growth")
     for bundle in ({"text/plain": "<Figure size 1x1>", "image/png": "…"}, {"text/plain": "<Figure size 1x1>"}):
         assert text_of(bundle, 1_000, figure) == "matplotlib Figure 6.4 x 4.8 in, 1 subplot: title 'Growth'"
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    axes = figure.subplots()
+    axes.set_title("Left one", loc="left")
+    axes.set_title("Right one", loc="right")
+    axes.scatter(range(30), range(30))
+    axes.bar([1], [2])
+    figure.suptitle("Over all")
+    said = "matplotlib Figure 6.4 x 4.8 in, title 'Over all', 1 subplot: title 'Left one', title 'Right one', "
+    assert text_of({"text/plain": "<Figure>"}, 1_000, figure) == said + "1 collection (30 points), 1 patch"
 
 
 class InTurn:
@@ -325,27 +333,10 @@ def test_what_stands_in_the_cell_beside_a_chart_is_marked_shown(shell: Any, more
     assert [row for row in lines(chart + table) if row in (line, "[shown]")] == [line, "[shown]"]
 
 
-def test_titles_at_either_side_and_the_points_of_a_scatter_are_told() -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    axes = figure.subplots()
-    axes.set_title("Left one", loc="left")
-    axes.set_title("Right one", loc="right")
-    axes.scatter(range(30), range(30))
-    axes.bar([1], [2])
-    figure.suptitle("Over all")
-    said = "matplotlib Figure 6.4 x 4.8 in, title 'Over all', 1 subplot: title 'Left one', title 'Right one', "
-    assert text_of({"text/plain": "<Figure>"}, 1_000, figure) == said + "1 collection (30 points), 1 patch"
-
-
-def test_the_name_of_an_index_joins_the_row_of_the_columns() -> None:
+def test_html_tables_become_rows_with_index_names_spans_nesting_and_a_count_of_what_is_left_out() -> None:
     head = "<thead><tr><th>&nbsp;<th>hotels<th>beds</tr><tr><th>city_name<th>&nbsp;<th>&nbsp;</tr></thead>"
     made = markdown_of(f"<table>{head}<tr><th>Oslo<td>3<td>40</tr></table>")
     assert made == "| city_name | hotels | beds |\n| --- | --- | --- |\n| Oslo | 3 | 40 |"
-
-
-def test_html_tables_become_rows_with_spans_nesting_and_a_count_of_what_is_left_out() -> None:
     rows = "".join(f"<tr><td>{n}<td>b|c</tr>" for n in range(500))
     made = markdown_of(f"<table><thead><tr><th rowspan=2>k<th colspan='2'>wide</tr><tr><th>a<th>b</tr></thead>{rows}")
     assert made.splitlines()[:4] == ["| k | wide |  |", "|  | a | b |", "| --- | --- | --- |", "| 0 | b\\|c |  |"]

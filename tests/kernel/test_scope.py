@@ -32,16 +32,13 @@ def run(shell: Any, code: str, scope: IsolatedNamespace) -> Any:
         return run_sync(shell, code, OutputLog(10_000, 10_000))
 
 
-def test_names_are_its_own_and_objects_are_shared(shell: Any) -> None:
+def test_names_are_its_own_in_every_run_and_objects_are_shared(shell: Any) -> None:
     shell.run_cell("rows = [1]\nkept = 1")
     scope = IsolatedNamespace(shell)
     run(shell, "rows.append(2)\nkept = 2\nnew = 3\ndel rows", scope)
     assert (shell.user_ns["rows"], shell.user_ns["kept"]) == ([1, 2], 1)
     assert "new" not in shell.user_ns
     assert (scope.namespace["kept"], scope.namespace["new"], "rows" in scope.namespace) == (2, 3, False)
-
-
-def test_it_is_the_same_namespace_in_every_run(shell: Any) -> None:
     scope = IsolatedNamespace(shell)
     run(shell, "def double(x): return x * factor\nfactor = 3", scope)
     assert run(shell, "double(2)", scope).result == "6"

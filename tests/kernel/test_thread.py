@@ -41,7 +41,7 @@ def test_it_begins_on_first_use_and_ends_on_close(agent: AgentLoop) -> None:
     assert agent.loop is not loop  # a new one when it is needed again
 
 
-def test_a_task_sees_the_callers_context(agent: AgentLoop) -> None:
+def test_a_task_sees_the_callers_context_and_its_exception_is_the_futures(agent: AgentLoop) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
     variable.set("mine")
 
@@ -52,6 +52,11 @@ def test_a_task_sees_the_callers_context(agent: AgentLoop) -> None:
 
     assert agent.start(turn).result(60) == ("mine", "test-agent")
     assert variable.get() == "mine"
+    async def turn() -> None:
+        raise ValueError("turn")
+
+    with pytest.raises(ValueError, match="turn"):
+        agent.start(turn).result(60)
 
 
 def test_a_cancelled_task_closes_in_peace_and_its_value_is_kept(agent: AgentLoop) -> None:
@@ -87,14 +92,6 @@ def test_a_task_cancelled_before_it_begins_still_tells_how_it_ended(agent: Agent
     future = agent.start(turn)
     agent.cancel(future)
     assert future.result(60) == "told"
-
-
-def test_an_exception_is_the_futures(agent: AgentLoop) -> None:
-    async def turn() -> None:
-        raise ValueError("turn")
-
-    with pytest.raises(ValueError, match="turn"):
-        agent.start(turn).result(60)
 
 
 @pytest.mark.paced

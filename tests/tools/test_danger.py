@@ -31,12 +31,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_destructive_command_needs_a_yes(folder: Path) -> None:
+def test_a_destructive_command_needs_a_yes_and_an_everyday_one_does_not(folder: Path) -> None:
     for command in SHELL_BAD:
         assert shell_danger(command, folder)
-
-
-def test_an_everyday_command_does_not(folder: Path) -> None:
     for command in SHELL_GOOD:
         assert shell_danger(command, folder) == ""
 
@@ -78,12 +75,9 @@ CODE_GOOD = [
 ]  # fmt: skip
 
 
-def test_destructive_code_needs_a_yes(folder: Path) -> None:
+def test_destructive_code_needs_a_yes_and_everyday_code_does_not(folder: Path) -> None:
     for code in CODE_BAD:
         assert code_danger(code, folder)
-
-
-def test_everyday_code_does_not(folder: Path) -> None:
     for code in CODE_GOOD:
         assert code_danger(code, folder) == ""
 
@@ -132,15 +126,12 @@ def test_a_file_that_others_obey_or_run_by_themselves_asks(folder: Path) -> None
             assert code_danger(code.format(path, shell), folder), code
 
 
-def test_an_ordinary_file_does_not_ask(folder: Path) -> None:
+def test_an_ordinary_file_and_looking_at_one_that_others_obey_do_not_ask(folder: Path) -> None:
     for path in ORDINARY.split():
         assert in_force(path, folder) == ""
         assert in_force(str(folder / path), folder) == ""
         assert shell_danger(f"echo x >> {path} && cp empty {path}x", folder) == ""
         assert code_danger(f"open({path!r}, 'w').write('x')", folder) == ""
-
-
-def test_looking_at_a_file_that_others_obey_does_not_ask(folder: Path) -> None:
     for code in ("print(open('AGENTS.md').read())", "x = Path('pyproject.toml').read_text()\ndf.to_csv('x.csv')",
                  "if os.path.exists('conftest.py'): pass", "print('see AGENTS.md')", "files = ['Makefile']",
                  "open('x.txt', 'w').write(open('Makefile').read())"):  # fmt: skip

@@ -36,7 +36,7 @@ def test_code_runs_in_the_users_namespace(workspace: ShellWorkspace) -> None:
     assert failed.note == "ZeroDivisionError: division by zero"
 
 
-def test_what_a_run_did_reads_in_order() -> None:
+def test_what_a_run_did_reads_in_order_with_its_figures_and_errors_and_capped() -> None:
     for done, text in [
         (Execution(), "(no output)"),
         (Execution(result="42"), "42"),
@@ -52,15 +52,9 @@ def test_what_a_run_did_reads_in_order() -> None:
         ),
     ]:
         assert shown(done) == text
-
-
-def test_figures_are_named_and_shown() -> None:
     output = output_of(Execution(images=(Image("image/png", png(640, 480)), Image("image/png", b"broken"))), 25_000)
     assert output.blocks[0]["text"].startswith("[figure 1: 640x480 png]\n[figure 2 png, not shown: ")
     assert [block["type"] for block in output.blocks] == ["text", "image"]
-
-
-def test_errors_and_interrupts_are_error_results_and_long_output_is_capped() -> None:
     for done, failed in ((Execution(error="E: x"), True), (Execution(interrupted=True), True), (Execution(), False)):
         assert output_of(done, 1_000).is_error is failed
     text = output_of(Execution(output="x" * 100_000, result="y" * 100_000), 1_000).blocks[0]["text"]

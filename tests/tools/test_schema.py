@@ -198,81 +198,53 @@ def test_users_tools_ask_unless_told_otherwise(workspace: ShellWorkspace) -> Non
     assert "text='x'" in repeat.question({"text": "x"}, workspace).text
 
 
+def given(value: object, workspace: ShellWorkspace) -> ToolOutput:
+    """What becomes of a value that a tool returns."""
+
+    @tool
+    def give() -> object:
+        """Give."""
+        return value
+
+    return run(give, {}, workspace)
+
+
 def test_results_of_every_kind_become_blocks(workspace: ShellWorkspace) -> None:
-    values: list[tuple[object, str]] = [
+    class Broken:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    for value, expected in (
         (None, "(no result)"),
         ("text", "text"),
         ({"a": [1, "ü"]}, '{"a": [1, "ü"]}'),
         ([1, 2], "[1, 2]"),
         ((1, 2), "(1, 2)"),
         ("a\x00b\ud800", "a\ufffdb\ufffd"),
-    ]
-    for value, expected in values:
-
-        @tool
-        def give() -> object:
-            """Give."""
-            return value  # noqa: B023 -- called in this round
-
-        assert text_of(run(give, {}, workspace)) == expected
-
-
-def test_long_results_are_cut_in_the_middle_and_say_so(workspace: ShellWorkspace) -> None:
-    workspace.limits["tool_output_chars"] = 600
-
-    @tool
-    def long() -> str:
-        """Long."""
-        return "a" * 1_000 + "b" * 1_000
-
-    text = text_of(run(long, {}, workspace))
-    assert text.startswith("a" * 400)
-    assert text.endswith("b" * 200)
-    assert "1,400 characters" in text
-
-
-def test_a_huge_list_costs_no_more_than_its_head(workspace: ShellWorkspace) -> None:
-    huge = list(range(5_000_000))
-
-    @tool
-    def give() -> object:
-        """Give."""
-        return huge
-
-    began = time.thread_time()
-    text = text_of(run(give, {}, workspace))
-    assert time.thread_time() - began < 0.5
-    assert "5,000,000 items" in text
-
-
-def test_a_repr_that_raises_is_reported(workspace: ShellWorkspace) -> None:
-    class Broken:
-        def __repr__(self) -> str:
-            raise RuntimeError("no")
-
-    @tool
-    def give() -> object:
-        """Give."""
-        return Broken()
-
-    told = text_of(run(give, {}, workspace))
+    ):
+        assert text_of(given(value, workspace)) == expected
+    told = text_of(given(Broken(), workspace))
     assert "its repr raised RuntimeError" in told or "Broken instance" in told
-
-
-def test_figures_and_pictures_become_image_blocks(workspace: ShellWorkspace) -> None:
     figure = Figure()
     figure.subplots().plot([1, 2])
     for value in (figure, Image.new("RGB", (3_000, 10))):
-
-        @tool
-        def draw() -> object:
-            """Draw."""
-            return value  # noqa: B023 -- called in this round
-
-        block = run(draw, {}, workspace).blocks[0]
+        block = given(value, workspace).blocks[0]
         assert block["type"] == "image"
         assert block["source"]["media_type"] == "image/png"
         assert len(block["source"]["data"]) < 5_000_000
+
+
+def test_long_results_are_cut_in_the_middle_say_so_and_cost_no_more_than_their_head(workspace: ShellWorkspace) -> None:
+    huge = list(range(5_000_000))
+    began = time.thread_time()
+    text = text_of(given(huge, workspace))
+    assert time.thread_time() - began < 0.5
+    assert "5,000,000 items" in text
+    workspace.limits["tool_output_chars"] = 600
+    text = text_of(given("a" * 1_000 + "b" * 1_000, workspace))
+    assert text.startswith("a" * 400)
+    assert text.endswith("b" * 200)
+    assert "1,400 characters" in text
 
 
 def test_an_exception_becomes_a_failure_with_the_tools_own_frames(workspace: ShellWorkspace) -> None:

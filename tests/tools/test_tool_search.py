@@ -88,7 +88,7 @@ def test_the_description_lists_names_within_bounds() -> None:
     assert "more" in text
 
 
-def test_a_call_is_that_tools_own() -> None:
+def test_a_call_is_that_tools_own_and_means_the_tool_of_its_name_whatever_else_is_wrong_with_it() -> None:
     call = ToolCall(lambda: TOOLS)
     named, given = call.called({"name": "mcp__fs__read_file", "arguments": '{"text": "x"}'})
     assert (named.name, given) == ("mcp__fs__read_file", {"text": "x"})
@@ -98,9 +98,6 @@ def test_a_call_is_that_tools_own() -> None:
                   {"name": "mcp__fs__read_file", "arguments": {"txt": 1}}, {"arguments": {}}):  # fmt: skip
         with pytest.raises(ToolFailure):
             call.validate(wrong)
-
-
-def test_a_call_means_the_tool_of_its_name_whatever_else_is_wrong_with_it() -> None:
     call = ToolCall(lambda: TOOLS)
     assert call.meant({"name": "mcp__fs__read_file", "arguments": [1]}) is TOOLS["mcp__fs__read_file"]
     wrong: list[object] = [{}, {"name": ["x"]}, {"name": "mcp__fs__raed_file"}, {"invalid_json": "{"}, "x", None]

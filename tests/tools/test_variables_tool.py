@@ -88,7 +88,7 @@ def answer(name: str = "") -> str:
     return str(output.blocks[0]["text"])
 
 
-def test_without_a_name_every_variable_has_a_line() -> None:
+def test_without_a_name_every_variable_has_a_line_and_the_shells_own_names_none() -> None:
     text = answer()
     assert [line.split("  ")[0] for line in text.splitlines()] == [
         "df", "table", "twice", "password", "text", "array", "filling", "d", "thing",
@@ -96,6 +96,11 @@ def test_without_a_name_every_variable_has_a_line() -> None:
     assert "tigertiger9" not in text
     empty = asyncio.run(variables.run({}, Room({"In": [], "_i1": "x"})))  # type: ignore[arg-type]
     assert empty.blocks[0]["text"] == "The user has no variables yet."
+    shell = make_shell()
+    shell.run_cell("x_of_mine = [1, 2]\nimport os\nx_of_mine")
+    output = asyncio.run(variables.run({}, Room(shell.user_ns, shell.user_ns_hidden)))  # type: ignore[arg-type]
+    lines = str(output.blocks[0]["text"]).splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["x_of_mine"]
 
 
 def test_a_path_of_names_is_read() -> None:
@@ -157,11 +162,3 @@ def test_the_tool_needs_no_permission_and_may_run_beside_others() -> None:
     assert variables.parallel
     assert variables.recreatable
     assert "required" not in variables.input_schema
-
-
-def test_the_names_of_a_real_shell_are_left_out() -> None:
-    shell = make_shell()
-    shell.run_cell("x_of_mine = [1, 2]\nimport os\nx_of_mine")
-    output = asyncio.run(variables.run({}, Room(shell.user_ns, shell.user_ns_hidden)))  # type: ignore[arg-type]
-    lines = str(output.blocks[0]["text"]).splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["x_of_mine"]

@@ -103,7 +103,7 @@ def test_a_broken_pdf_is_a_sentence(here: ShellWorkspace) -> None:
 # ---------------------------------------------------------------------- Parquet
 
 
-def test_parquet_comes_as_schema_and_first_rows(here: ShellWorkspace) -> None:
+def test_parquet_comes_as_schema_and_first_rows_also_empty_or_broken(here: ShellWorkspace) -> None:
     table = pyarrow.table(
         {
             "n": range(25_000),
@@ -118,9 +118,6 @@ def test_parquet_comes_as_schema_and_first_rows(here: ShellWorkspace) -> None:
     assert "  day: date32[day], 2024-01-01 to 2024-01-01\n  tags: list<element: string>\n" in shown
     assert "9\t2024-01-01\t['a', 'b']\t" + "x" * 79 + "…" in shown
     assert shown.count("\n") < 20
-
-
-def test_an_empty_and_a_broken_parquet_file(here: ShellWorkspace) -> None:
     parquet.write_table(pyarrow.table({"n": pyarrow.array([], pyarrow.int64())}), here.root / "empty.parquet")
     assert "0 rows x 1 column, 1 row group" in read(here, "empty.parquet")
     (here.root / "broken.parquet").write_bytes(b"PAR1" + b"\0" * 40)

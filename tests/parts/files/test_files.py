@@ -149,15 +149,12 @@ def test_a_new_file_needs_no_reading_and_is_journalled(workspace: ShellWorkspace
     assert (workspace.root / "src/a.py").read_text() == "y\n"
 
 
-def test_an_unread_file_is_not_overwritten(workspace: ShellWorkspace) -> None:
+def test_a_file_that_was_not_read_or_has_changed_since_is_not_written(workspace: ShellWorkspace) -> None:
     (workspace.root / "a").write_text("old")
     for made, more in ((write_file, {"content": "n"}), (edit_file, {"old": "old", "new": "n"})):
         with pytest.raises(ToolFailure, match="not read in this session"):
             run(made, workspace, path="a", **more)
     assert (workspace.root / "a").read_text() == "old"
-
-
-def test_a_file_changed_since_it_was_read_is_not_written(workspace: ShellWorkspace) -> None:
     file = workspace.root / "a"
     file.write_text("old\n")
     read(workspace, "a")
@@ -291,7 +288,7 @@ def test_a_write_leaves_no_temporary_file_whatever_happens(workspace: ShellWorks
 # ------------------------------------------------------------------ undo
 
 
-def test_undo_puts_back_what_was_there(workspace: ShellWorkspace) -> None:
+def test_undo_puts_back_what_was_there_and_leaves_what_someone_else_changed(workspace: ShellWorkspace) -> None:
     (workspace.root / "a").write_text("0\n")
     read(workspace, "a")
     for n in range(3):
@@ -303,16 +300,14 @@ def test_undo_puts_back_what_was_there(workspace: ShellWorkspace) -> None:
     workspace.changes.clear()
     workspace.record_change(workspace.root / "a", b"0\n", b"new")  # journalled and then not made
     assert restore(workspace.changes, workspace.root, workspace.backups) == ((), ())
-
-
-def test_undo_leaves_what_someone_else_changed_and_names_it(workspace: ShellWorkspace) -> None:
-    run(write_file, workspace, path="a", content="mine")
-    run(write_file, workspace, path="b", content="mine")
-    (workspace.root / "a").write_text("theirs")
+    workspace.changes.clear()
+    run(write_file, workspace, path="c", content="mine")
+    run(write_file, workspace, path="d", content="mine")
+    (workspace.root / "c").write_text("theirs")
     restored, conflicts = restore(workspace.changes, workspace.root, workspace.backups)
-    assert restored == ("b",)
-    assert conflicts == ("a was left alone: it has changed since",)
-    assert (workspace.root / "a").read_text() == "theirs"
+    assert restored == ("d",)
+    assert conflicts == ("c was left alone: it has changed since",)
+    assert (workspace.root / "c").read_text() == "theirs"
 
 
 def test_undo_of_a_hostile_transcript_writes_nothing_outside(workspace: ShellWorkspace, tmp_path: Path) -> None:

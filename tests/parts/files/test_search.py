@@ -46,10 +46,13 @@ def test_globs_match_as_written() -> None:
         assert [name for name in (*yes, *no) if glob_regex(pattern).match(name)] == yes
 
 
-def test_glob_is_sorted_and_leaves_environments_out(files: ShellWorkspace) -> None:
+def test_glob_is_sorted_leaves_environments_out_and_is_relative_to_the_notebooks_folder(files: ShellWorkspace) -> None:
     assert run(glob, files, pattern="*.py").splitlines() == ["a.py", "bin.py", "src/b.py", "src/deep/c.py"]
     assert run(glob, files, pattern="*.py", path="src").splitlines() == ["src/b.py", "src/deep/c.py"]
     assert "no file matches" in run(glob, files, pattern="*.rs")
+    inner = ShellWorkspace(files.root, folder=files.root / "src")
+    assert run(glob, inner, pattern="a.py", path="..") == "../a.py"
+    assert run(grep, inner, pattern="import", glob="b.py") == "b.py:2:import os"
 
 
 def test_glob_is_bounded(workspace: ShellWorkspace) -> None:
@@ -115,12 +118,6 @@ def test_a_file_that_is_searched_in_part_is_named(workspace: ShellWorkspace) -> 
     (workspace.root / "big.txt").write_text("line\n" * 1_000_000 + "the end\n")
     said = run(grep, workspace, pattern="the end")
     assert said == "no line matches in 1 file\n[only the first 4,194,304 bytes were searched of big.txt]"
-
-
-def test_paths_are_relative_to_the_notebooks_folder(files: ShellWorkspace) -> None:
-    inner = ShellWorkspace(files.root, folder=files.root / "src")
-    assert run(glob, inner, pattern="a.py", path="..") == "../a.py"
-    assert run(grep, inner, pattern="import", glob="b.py") == "b.py:2:import os"
 
 
 def test_a_link_out_of_the_project_is_not_searched(workspace: ShellWorkspace, tmp_path: Path) -> None:

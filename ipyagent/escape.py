@@ -78,6 +78,11 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
+def counted(number: int, one: str, more: str = "") -> str:
+    """`1 row`, `2,000 rows`; `more`: the plural where it is not `one` and an s."""
+    return f"{number:,} {one if number == 1 else more or f'{one}s'}"
+
+
 def escape(text: str) -> str:
     """`plain`, ready to stand in HTML text or in a quoted attribute."""
     return html.escape(plain(text))

@@ -19,7 +19,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ipyagent.escape import cut, plain
+from ipyagent.escape import counted, cut, plain
 from ipyagent.kernel.html_text import markdown_of
 from ipyagent.kernel.previews import TypeInfo, find, stored
 from ipyagent.kernel.previews.charts import bokeh_words, plotly_words, vega_words
@@ -458,7 +458,7 @@ def _vega(value: Any) -> str:
     data = value.get("data") if isinstance(value, dict) else None
     if isinstance(data, dict) and isinstance(data.get("values"), list):
         rows.append(len(data["values"]))
-    return f"{told}, {sum(rows):,} row{'s' * (sum(rows) != 1)}" if rows and told else told
+    return f"{told}, {counted(sum(rows), 'row')}" if rows and told else told
 
 
 # ---- An exception of user code as short plain text: the user's frames, the last of the library's, none of ours.

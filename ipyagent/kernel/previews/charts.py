@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ipyagent.escape import counted
 from ipyagent.kernel.html_text import MOST_HTML, markdown_of
 from ipyagent.kernel.previews._context import (
     MISSING,
@@ -54,11 +55,6 @@ def joined(head: str, parts: list[str]) -> str:
     """`head: one, two`, without what is empty."""
     told = ", ".join(part for part in parts if part)
     return f"{head}: {told}" if told else head
-
-
-def counted(count: int, word: str) -> str:
-    """`1 line`, `2 lines`."""
-    return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def tally(names: Iterable[str]) -> list[str]:

@@ -9,6 +9,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from ipyagent.escape import counted
 from ipyagent.kernel.previews._context import (
     FACTS,
     MISSING,
@@ -156,8 +157,8 @@ MOST_CELLS = 2_000_000
 
 
 _COUNTS = (
-    ("rows", "num_row"), ("columns", "num_col"), ("features", "num_features"), ("rounds", "num_boosted_rounds"),
-    ("trees", "num_trees"), ("features", "num_feature"),
+    ("row", "num_row"), ("column", "num_col"), ("feature", "num_features"), ("round", "num_boosted_rounds"),
+    ("tree", "num_trees"), ("feature", "num_feature"),
 )  # fmt: skip
 
 
@@ -171,7 +172,7 @@ def _boosted(value: Any, look: PreviewContext, width: int) -> str:
     for word, name in _COUNTS:
         method = class_dict(kind.cls).get(name)
         if type(method) is types.FunctionType and not any(word in part for part in told):
-            told.append(f"{method(value):,} {word}")
+            told.append(counted(method(value), word))
     return ", ".join(told)
 
 
@@ -216,7 +217,7 @@ def _printed(value: Any, look: PreviewContext, width: int) -> str:
     tables = stored(value, "tables")
     inner = [each for each in tables if stored(each, "title") is not MISSING] if type(tables) is list else []
     titles = [stored(each, "title") for each in inner if type(stored(each, "title")) is str]
-    return f"{text}, {len(inner)} tables" + (f": {', '.join(map(repr, titles))}" if titles else "")
+    return f"{text}, {counted(len(inner), 'table')}" + (f": {', '.join(map(repr, titles))}" if titles else "")
 
 
 def _formula(model: Any) -> str:
@@ -226,7 +227,7 @@ def _formula(model: Any) -> str:
 
 def _data_words(model: Any, look: PreviewContext) -> str:
     rows = stored(model, "exog")
-    return f", {rows.shape[0]:,} rows" if look.kind(rows).genuine("numpy") else ""
+    return f", {counted(rows.shape[0], 'row')}" if look.kind(rows).genuine("numpy") else ""
 
 
 def _coefficients(model: Any) -> list[Any]:
@@ -270,7 +271,7 @@ def _module(value: Any, look: PreviewContext, width: int) -> str:
         waiting += [each for each in inner if look.kind(each).is_library("torch.nn", "Module")]
     children = pairs(own.get("_modules"))
     names = [f"{look.label(name, 20)} {look.kind(part).name}" for name, part in children.items()]
-    told = [f"torch {look.kind(value).name}", f"{count:,} parameters", f"on {device}" if device else ""]
+    told = [f"torch {look.kind(value).name}", counted(count, "parameter"), f"on {device}" if device else ""]
     told.append("training" if own.get("training") is True else "evaluating")
     text = ", ".join(filter(None, told))
     return f"{text}: {look.items(iter(names), max(20, min(width, 240) - len(text)), len(names))}" if names else text

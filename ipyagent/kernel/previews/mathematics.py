@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ipyagent.escape import counted
 from ipyagent.kernel.previews._context import (
     MISSING,
     Group,
@@ -143,7 +144,7 @@ def _graph(value: Any, look: PreviewContext, width: int) -> str:
     if type(nodes) is not dict or type(edges) is not dict:
         return f"networkx {kind.name}"
     name = facts.get("name") if type(facts) is dict else None
-    told = [f"networkx {kind.name}{f' {name!r}' if type(name) is str and name else ''}", f"{len(nodes):,} nodes"]
+    told = [f"networkx {kind.name}{f' {name!r}' if type(name) is str and name else ''}", counted(len(nodes), "node")]
     if len(nodes) <= MOST_NODES:
         many = kind.is_library("networkx", "MultiGraph", "MultiDiGraph")
         directed = kind.is_library("networkx", "DiGraph")
@@ -154,7 +155,7 @@ def _graph(value: Any, look: PreviewContext, width: int) -> str:
             ends += sum(map(len, others.values())) if many else len(others)
             if not directed and node in others:
                 loops += len(others[node]) if many else 1
-        told.append(f"{ends if directed else (ends + loops) // 2:,} edges")
+        told.append(counted(ends if directed else (ends + loops) // 2, "edge"))
     first = next(iter(nodes.items()), None)
     text = ", ".join(told)
     if first is not None:
@@ -175,7 +176,7 @@ def _view(value: Any, look: PreviewContext, width: int) -> str:
     if graph is not MISSING:
         return f"networkx {kind.name} of a {look.line(graph, max(20, width - 30))}"
     shown = look.items((look.line(node, 30) for node in list(nodes)[:8]), 90, len(nodes)) if type(nodes) is dict else ""
-    return f"networkx {kind.name} of {len(nodes):,} nodes: {shown}" if shown else f"networkx {kind.name}"
+    return f"networkx {kind.name} of {counted(len(nodes), 'node')}: {shown}" if shown else f"networkx {kind.name}"
 
 
 def _is_distribution(kind: TypeInfo) -> bool:

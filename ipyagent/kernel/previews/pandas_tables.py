@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from ipyagent.escape import counted
 from ipyagent.kernel.previews._context import (
     MISSING,
     Group,
@@ -200,8 +201,7 @@ def frame_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
         yield f"  {look.label(frame.columns[at], 60)}: {column_words(column, look, exact_cells, 160)}"
     if columns > shown:
         more = (look.label(frame.columns[at], 30) for at in range(shown, columns))
-        words = f"{columns - shown:,} more column{'s' * (columns - shown != 1)}"
-        yield f"  {words}: {look.items(more, min(width // 5, 600), columns - shown)}"
+        yield f"  {counted(columns - shown, 'more column')}: {look.items(more, min(width // 5, 600), columns - shown)}"
     if not rows:
         return
     names = [look.label(frame.columns[at], 40) for at in range(min(columns, 12))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ipyagent.escape import counted
 from ipyagent.kernel.previews._context import Group, PreviewContext, PreviewHandler, TypeInfo, clip, of_library
 from ipyagent.kernel.previews.values import numbers_in_text, truth_words
 from ipyagent.redaction.names import name_strength
@@ -102,8 +103,7 @@ def block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
         yield f"  {label}: {facts}, e.g. {look.items(cells, 140, None)}"
     if columns > shown:
         more = (look.label(name, 30) for name in names[shown:])
-        words = f"{columns - shown:,} more column{'s' * (columns - shown != 1)}"
-        yield f"  {words}: {look.items(more, 400, columns - shown)}"
+        yield f"  {counted(columns - shown, 'more column')}: {look.items(more, 400, columns - shown)}"
     wide = min(columns, 12)
     each = max(10, min(60, width // 8 // max(1, wide)))
     for start, stop in ((0, min(3, rows)), (max(3, rows - 2), rows)):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ipyagent.errors import ToolFailure
-from ipyagent.escape import cut
+from ipyagent.escape import counted, cut
 from ipyagent.journal.journal import LONGEST_LINE
 from ipyagent.kernel.previews import numbers_in_text
 from ipyagent.redaction import mask, mask_named
@@ -182,11 +182,6 @@ def delimited_text(
     if whole and records.raw.count('"') % 2:
         lines.append(f"[a quote that opens in row {total:,} is not closed: the rest of the file is in that row]")
     return clean("\n".join(lines))
-
-
-def counted(number: int, what: str) -> str:
-    """ "1 row", "2,000 rows"."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def of_the_first(rows: int, all_of_them: bool) -> str:

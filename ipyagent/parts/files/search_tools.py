@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import ToolFailure
+from ipyagent.escape import counted
 from ipyagent.journal.protocols import ToolOutput, Workspace
 from ipyagent.parts.files import searching
 from ipyagent.parts.files.documents import Stop, in_worker
@@ -137,7 +138,7 @@ async def grep(
     if not finished:
         lines.append(f"[stopped after {SECONDS:.0f} s: not everything was searched; a simpler pattern or folder helps]")
     if not matches:
-        searched = _counted(summary.get("files", 0), "file")
+        searched = counted(summary.get("files", 0), "file")
         lines.insert(0, f"no line matches in {searched}" if finished else "no match so far")
     if cut := summary.get("cut"):
         names = ", ".join(shown(top / name if name else top, workspace) for name in cut[:5]) + ", …" * (len(cut) > 5)
@@ -146,7 +147,7 @@ async def grep(
         most = f"{searching.STEP:,} characters"
         lines.append(f"[in lines over {searching.WINDOW:,} characters only matches of up to {most} are found]")
     output = capped("\n".join(lines), workspace.limit("tool_output_chars"))
-    return text_output(output, note=f"{_counted(matches, 'match', 'matches')} in {_counted(len(files), 'file')}")
+    return text_output(output, note=f"{counted(matches, 'match', 'matches')} in {counted(len(files), 'file')}")
 
 
 async def _search(request: bytes) -> tuple[str, bool, str]:
@@ -188,7 +189,3 @@ async def _search(request: bytes) -> tuple[str, bool, str]:
         problem = (await process.stderr.read()).decode(errors="replace").strip().rpartition("\n")[2]
     complete = bytes(output[: output.rfind(b"\n") + 1])
     return complete.decode(), finished, problem
-
-
-def _counted(number: int, one: str, more: str = "") -> str:
-    return f"{number:,} {one if number == 1 else more or one + 's'}"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import ToolFailure
+from ipyagent.escape import counted
 from ipyagent.journal.journal import FOLDER, lines_of
 from ipyagent.journal.protocols import PermissionQuestion, ReadStamp, ToolOutput, Workspace
 from ipyagent.kernel.notebook import KnownIds, Notebook
@@ -30,7 +31,6 @@ from ipyagent.parts.files.documents import (
     ROWS,
     Pages,
     Stop,
-    counted,
     cut_line,
     delimited_text,
     in_worker,
@@ -166,7 +166,7 @@ def _shown(
     remark = f"[{name}: read as {decoded.encoding}]\n" if decoded.encoding != "utf-8" else ""
     if not whole:
         remark += f"[{name} has {size:,} bytes: only the first {MOST:,} are read here; use python for the rest]\n"
-    return text_output(_lined(text, offset, limit or LINES, most, remark), note=f"{lines:,} line{'s' * (lines != 1)}")
+    return text_output(_lined(text, offset, limit or LINES, most, remark), note=counted(lines, "line"))
 
 
 def _lined(text: str, offset: int, limit: int, most: int, remark: str) -> str:
@@ -273,7 +273,7 @@ def workbook_text(data: bytes, name: str, pages: Pages, stop: Stop) -> str:
             warnings.simplefilter("ignore")  # of styles and extensions that it leaves out
             book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
             formulas = openpyxl.load_workbook(io.BytesIO(data), read_only=True)
-            parts = [f"{name}: {len(book.worksheets)} sheet{'s' * (len(book.worksheets) != 1)}"]
+            parts = [f"{name}: {counted(len(book.worksheets), 'sheet')}"]
             for sheet in book.worksheets[:MOST_SHEETS]:
                 parts.append(_sheet_text(sheet, formulas[sheet.title], pages, stop))
     except (

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from ipyagent.errors import ToolFailure
+from ipyagent.escape import counted
 from ipyagent.journal.protocols import Execution, Permission, PermissionQuestion, ReadStamp, ToolOutput, Workspace
 from ipyagent.kernel.notebook import Cell, Notebook, nodes, split_output
 from ipyagent.kernel.page import OpenNotebook
@@ -160,8 +161,8 @@ def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQues
     cells = _to_run(asked, path, workspace)
     text = "\n\n".join(f"# cell {cell.ident}\n{cell.source}" for cell in cells)
     own = path == workspace.notebook
-    title = f"Run cell {cells[-1].ident} of {name}?" if own else f"Run {len(cells)} cells of {name} in a new kernel?"
-    return PermissionQuestion(title=title, text=text, language="python")
+    run = f"cell {cells[-1].ident} of {name}" if own else f"{counted(len(cells), 'cell')} of {name} in a new kernel"
+    return PermissionQuestion(title=f"Run {run}?", text=text, language="python")
 
 
 @tool(

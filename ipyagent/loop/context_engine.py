@@ -490,10 +490,12 @@ async def compact_as_wished(session: Session, engine: Engine, wish: str) -> None
         session.record(SystemReminder(text=said, why="nothing compacted", tokens=estimate_text(said)))
 
 
-def wanted_compaction(reply: ModelReply) -> str | None:
-    """The wishes for the summary when the reply called the `compact` tool; None when it did not."""
+def wanted_compaction(session: Session, reply: ModelReply) -> str | None:
+    """The wishes for the summary when the reply called the `compact` tool and it was not refused; None otherwise."""
+    results = session.view.messages[-1]["content"]
+    ran = {block["tool_use_id"] for block in results if block["type"] == "tool_result" and not block.get("is_error")}
     for block in reply.said.blocks:
-        if block["type"] == "tool_use" and block["name"] == COMPACT_TOOL and block["id"] not in reply.invalid:
+        if block["type"] == "tool_use" and block["name"] == COMPACT_TOOL and block["id"] in ran:
             wish = block["input"].get("instructions", "")
             return wish if isinstance(wish, str) else ""
     return None

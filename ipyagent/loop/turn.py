@@ -106,7 +106,7 @@ async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine
         calls = await run_calls(session, reply, workspace, missteps)
         if calls:
             await engine.ask_all("results")
-            if (wish := wanted_compaction(reply)) is not None:
+            if (wish := wanted_compaction(session, reply)) is not None:
                 await compact_as_wished(session, engine, wish)
         cut = cut + 1 if calls and reply.said.stop_reason in CUTTING else 0
         if cut >= MAX_CUT_CALLS:

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Container, Iterator
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import msgspec
@@ -116,9 +117,10 @@ class _Part(msgspec.Struct):
         try:
             value: Any = text or given
             text = text or json.dumps(given)
-            for _ in range(1 + ENCODED):
+            for again in range(1 + ENCODED):
                 if isinstance(value, str):
-                    value = json.loads(value, parse_constant=_no_number, parse_float=_number, parse_int=_integer)
+                    with suppress(ValueError) if again else nullcontext():  # else it is a text, and valid JSON
+                        value = json.loads(value, parse_constant=_no_number, parse_float=_number, parse_int=_integer)
             if not isinstance(value, dict):
                 self.refuse(text, f"The arguments must be a JSON object, got: {text[:300]}")
             elif _depth(value) > MAX_DEPTH:

@@ -20,10 +20,12 @@ from fnmatch import fnmatchcase
 from functools import cached_property, partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
+import msgspec
+
 from ipyagent.errors import ToolFailure, UsageError
 from ipyagent.escape import cut
-from ipyagent.journal.protocols import Needed, Permission, PermissionQuestion, ToolOutput, Workspace
-from ipyagent.tools.answers import to_output
+from ipyagent.journal.protocols import Needed, ObjectRef, Permission, PermissionQuestion, ToolOutput, Workspace
+from ipyagent.tools.answers import text_block, to_output
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -144,16 +146,64 @@ def unwrapped(text: str) -> str:
     return "\n".join(kept)
 
 
-def line_of(error: ErrorDetails, parameters: Mapping[str, inspect.Parameter]) -> str:
-    """One line for one error of pydantic's: the place, what is wrong, what was given."""
-    place = ".".join(str(part) for part in error["loc"]) or "arguments"
-    if error["type"] == "missing":
-        return f"`{place}`: missing"
-    if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
-        return f"`{place}`: no such argument; allowed: {', '.join(parameters) or 'none'}"
-    given = error["input"]
-    shown = repr(given) if isinstance(given, (str, int, float, bool)) else type(given).__name__
-    return f"`{place}`: {error['msg'].partition(', unable to parse')[0]}, got {cut(shown, 80)}"
+def lines_of(errors: Iterable[ErrorDetails], given: object, parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    """A line for each place where pydantic found an error: the place, what is wrong, what was given."""
+    wrong: dict[str, tuple[str, str]] = {}
+    for error in errors:
+        loc, value = list[str](), given
+        for part in error["loc"]:
+            inside = isinstance(value, dict) or (isinstance(value, list) and isinstance(part, int))
+            if error["type"] != "missing" and not inside:
+                break  # of several types that are possible, the one that was tried
+            loc.append(str(part))
+            inner = value.get(part) if isinstance(value, dict) else None
+            value = value[int(part)] if isinstance(value, list) else inner
+        place = ".".join(loc) or "arguments"
+        what, got = error["msg"].partition(", unable to parse")[0], ""
+        if error["type"] == "missing":
+            what = "missing"
+        elif error["type"] == "extra_forbidden" and len(loc) == 1:
+            what = f"no such argument; allowed: {', '.join(parameters) or 'none'}"
+        else:
+            value = error["input"]
+            shown = repr(value) if isinstance(value, (str, int, float, bool)) else type(value).__name__
+            got = f", got {cut(shown, 80)}"
+        if place in wrong:
+            what = f"{wrong[place][0]} or {what.removeprefix('Input should be ')}"
+        wrong[place] = what, got
+    return [f"`{place}`: {what}{got}" for place, (what, got) in wrong.items()]
+
+
+def without_nulls(given: Any, errors: Iterable[ErrorDetails], schema: Mapping[str, Any]) -> Any:
+    """What was given without each null that was refused and stands for an argument that may be left out."""
+    for error in errors:
+        node, place = schema, []
+        value, optional = given, False
+        for part in error["loc"]:
+            if value is None:
+                break
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
+            named = node.get("properties", {})
+            optional = part in named and part not in node.get("required", ())
+            node = node.get("items", {}) if isinstance(part, int) else named.get(part, {})
+            try:
+                value = value[part]
+            except (TypeError, LookupError):
+                optional = False
+                break
+            place.append(part)
+        if value is None and optional:
+            given = _without(given, place)
+    return given
+
+
+def _without(given: Any, place: Sequence[Any]) -> Any:
+    key, *inner = place
+    if not inner:
+        return {name: value for name, value in given.items() if name != key}
+    copy = given.copy()
+    copy[key] = _without(given[key], inner)
+    return copy
 
 
 Arguments: TypeAlias = dict[str, Any]
@@ -161,6 +211,9 @@ T = TypeVar("T")
 Rule: TypeAlias = T | Callable[[Arguments, Workspace], T]
 """A fixed value, or a function of this very call's arguments (defaults filled in)."""
 
+ABOUT = frozenset(("description", "explanation", "reason", "timeout"))
+"""Arguments that models give to tools that do not have them, and without which a call does the same: the tool is called
+without them and says so. Any other that it does not have is refused: it could have meant `dry_run`."""
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _INJECTED = "workspace"
 _ESCAPED = re.compile(r"\[([*?[])\]")
@@ -266,26 +319,42 @@ class FunctionTool:
     # ------------------------------------------------------------------ this very call
 
     def validate(self, input: Arguments) -> Arguments:
-        """The given arguments, checked, as JSON values; raises ToolFailure."""
-        return self._parsed(input).model_dump(
+        """The given arguments, checked, as JSON values; those that are left out when it runs (`ABOUT`) stay among
+        them. Raises ToolFailure."""
+        checked = self._parsed(input).model_dump(
             mode="json", by_alias=True, exclude_unset=True, warnings=False, fallback=str
         )
+        return {**checked, **{key: input[key] for key in self._ignored(input)}}
 
     def arguments(self, input: Arguments) -> Arguments:
         """All arguments as Python values, defaults filled in; raises ToolFailure."""
         parsed = self._parsed(input)
         return {key: getattr(parsed, f"a{number}") for number, key in enumerate(self._parameters)}
 
+    def _ignored(self, input: Arguments) -> list[str]:
+        return [key for key in input if key in ABOUT and key not in self._parameters]
+
     def _parsed(self, input: Arguments) -> BaseModel:
         from pydantic import ValidationError
 
+        given = input
+        if isinstance(input, dict) and (ignored := self._ignored(input)):
+            given = {key: value for key, value in input.items() if key not in ignored}
         try:
-            return self._model.model_validate(input)
+            return self._model.model_validate(given)
         except ValidationError as problem:
-            lines = [line_of(error, self._parameters) for error in problem.errors(include_url=False)]
-            if self.deferred:  # the model may not have looked at the schema
-                lines.append(f"The arguments, as JSON schema: {json.dumps(self.input_schema, ensure_ascii=False)}")
-            raise ToolFailure(f"{self.name}: wrong arguments\n" + "\n".join(lines)) from None
+            errors = problem.errors(include_url=False)
+        if (left := without_nulls(given, errors, self.input_schema)) is not given:
+            return self._parsed(left)
+        lines = lines_of(errors, given, self._parameters)
+        if self.deferred:  # the model may not have looked at the schema
+            schema, wrong = self.input_schema, {error["loc"][0] for error in errors if error["loc"]}
+            named = schema["properties"]
+            if wrong <= named.keys() and not any(error["type"] == "missing" for error in errors):
+                known = {key: value for key, value in schema.items() if key == "$defs"}  # it knows the others
+                schema = {"properties": {key: value for key, value in named.items() if key in wrong}, **known}
+            lines.append(f"The arguments, as JSON schema: {json.dumps(schema, ensure_ascii=False)}")
+        raise ToolFailure(f"{self.name}: wrong arguments\n" + "\n".join(lines)) from None
 
     def permission(self, input: Arguments, workspace: Workspace) -> Permission:
         """Whether this very call needs a yes in mode "ask"."""
@@ -336,13 +405,19 @@ class FunctionTool:
         limit = workspace.limit("tool_output_chars")
         try:
             if inspect.iscoroutinefunction(self.function):
-                return to_output(await self.function(**given), limit)
-            value = await workspace.on_main(partial(_called, self.function, given, limit))
-            return value if isinstance(value, ToolOutput) else to_output(await value, limit)
+                output = to_output(await self.function(**given), limit)
+            else:
+                value = await workspace.on_main(partial(_called, self.function, given, limit))
+                output = value if isinstance(value, ToolOutput) else to_output(await value, limit)
         except ToolFailure:
             raise
         except Exception as problem:
             raise ToolFailure(_trimmed(problem, self.function)) from problem
+        if not (ignored := self._ignored(input)):
+            return output
+        told = f"[ignored, {self.name} has no such argument: {', '.join(ignored)}]"
+        live = None if output.live is None else ObjectRef(output.live.value, alone=False)
+        return msgspec.structs.replace(output, blocks=(*output.blocks, text_block(told)), live=live)
 
 
 def _called(function: Callable[..., Any], given: Arguments, limit: int) -> Any:

@@ -214,6 +214,16 @@ def test_the_models_own_tool_compacts_once_all_results_are_in(room: CompactRoom)
     room.nothing_refused()
 
 
+def test_a_call_of_the_models_tool_that_was_refused_compacts_nothing(room: CompactRoom) -> None:
+    agent = filled(room, 2)
+    room.turn(agent, "make room", tool("compact", {"instructions": 5}), text("went on"))
+    assert "compact: wrong arguments" in plain(room.bodies[-1]["messages"][-1]["content"])
+    assert (room.calls, room.of(agent, Compacted)) == ([], [])
+    room.turn(agent, "make room", tool("compact", {"instructions": None}), text("went on"))
+    assert [made.trigger for made in room.of(agent, Compacted)] == ["model"]
+    room.nothing_refused()
+
+
 def test_where_nothing_is_to_be_gained_the_model_that_asks_is_told_so_with_numbers_and_nothing_is_paid(
     room: CompactRoom,
 ) -> None:

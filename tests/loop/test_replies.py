@@ -61,6 +61,7 @@ def camera(data: bytes) -> Foreign:
 BROKEN = [
     ('{"code": "ran = 1"', "not valid JSON"),
     ("[1, 2]", "must be a JSON object"),
+    ('"print(1)"', "must be a JSON object"),
     ('{"code": "ran = 1", "n": NaN}', "not valid JSON"),
     ('{"code": "ran = 1", "n": 1e999}', "not valid JSON"),
     ('{"code": ' + "[" * 5000 + "]" * 5000 + "}", "nested"),

@@ -5,6 +5,7 @@ import json
 import time
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -120,6 +121,41 @@ def test_each_wrong_argument_is_one_line() -> None:
     for given in ("x", 3, None, []):
         with pytest.raises(ToolFailure):
             repeat.validate(given)  # type: ignore[arg-type]
+
+
+def test_null_for_what_may_be_left_out_is_as_if_it_were_left_out(tmp_path: Path) -> None:
+    @tool(deferred="Marks")
+    def mark(spans: list[Span], said: str | list[str] = "", size: int = 3, counts: dict[str, int] | None = None) -> str:
+        """Mark."""
+        return f"{spans} {said!r} {size} {counts}"
+
+    workspace = ShellWorkspace(tmp_path)
+    nulls = {"spans": [{"first": 1, "last": None}], "said": None, "size": None, "counts": None}
+    assert text_of(run(mark, nulls, workspace)) == "[Span(first=1, last=None)] '' 3 None"
+    assert repeat.validate({"text": "a", "times": None, "mode": None}) == {"text": "a"}
+
+    def refused(**given: object) -> list[str]:
+        with pytest.raises(ToolFailure) as problem:
+            mark.validate(given)
+        return str(problem.value).splitlines()[1:]
+
+    assert refused(spans=None)[0] == "`spans`: Input should be a valid list, got NoneType", "it may not be left out"
+    assert refused(spans=[], counts={"a": None})[0].startswith("`counts.a`: "), "data, and no argument"
+    line, schema = refused(spans=[], said=5)
+    assert line == "`said`: Input should be a valid string or a valid list, got 5", "one line without pydantic's words"
+    told = [name in schema for name in ("said", "size")]
+    assert told == [True, False], "what the call shows to be known is not told again"
+    whole = json.dumps(mark.input_schema)
+    assert [whole in refused(**given)[-1] for given in ({"size": 1}, {"spans": [], "sized": 1})] == [True, True]
+
+
+def test_what_only_tells_of_a_call_is_left_out_and_the_result_says_so(tmp_path: Path) -> None:
+    workspace = ShellWorkspace(tmp_path)
+    given = repeat.validate({"text": "ab", "description": "twice", "timeout": 30})
+    told = "[ignored, repeat has no such argument: description, timeout]"
+    assert [block["text"] for block in run(repeat, given, workspace).blocks] == ["abab", told]
+    with pytest.raises(ToolFailure, match="`dry_run`: no such argument; allowed: text, times, mode"):
+        repeat.validate({"text": "ab", "dry_run": True, "timeout": 30})
 
 
 def test_parameters_may_have_names_of_pydantics_own() -> None:

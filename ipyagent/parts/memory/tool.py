@@ -76,7 +76,7 @@ async def memory(
             case "delete":
                 return _delete(access, access.find(_given("path", path, WHERE)))
             case "rename":
-                return _rename(access, access.find(_given("old_path", old_path)), _given("new_path", new_path))
+                return _rename(access, access.find(_given("old_path", old_path or path)), _given("new_path", new_path))
 
     try:
         return await access.beside(work)
@@ -130,8 +130,8 @@ class _Edit(NamedTuple):
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> _Edit:
-        known = {name: given[name] for name in cls._fields if name in given}
-        return cls(**{**known, "said": _pieces(given.get("said", ""))})
+        known = {name: given[name] for name in cls._fields if given.get(name) is not None}
+        return cls(**{**known, "said": _pieces(known.get("said", ""))})
 
     def applied(self, before: str, path: str) -> tuple[str, str]:
         """The text after the edit, and what the model is told. Raises ToolFailure, MemoryRefused."""

@@ -182,7 +182,7 @@ def test_folders_are_listed_deleted_and_renamed_and_never_written_as_files(desk:
         {"command": "create", "path": "/memories/project/new", "file_text": "x"},
         {"command": "str_replace", "path": "/memories/project/new", "old_str": "x", "new_str": "y"},
         {"command": "insert", "path": "/memories/project/new", "insert_line": 0, "insert_text": "y"},
-        {"command": "rename", "old_path": "/memories/project/new/a.md", "new_path": "/memories/project/new"},
+        {"command": "rename", "path": "/memories/project/new/a.md", "new_path": "/memories/project/new"},
         {"command": "delete", "path": "/memories/project"},
         {"command": "delete", "path": "/memories"},
         {"command": "rename", "old_path": "/memories/project", "new_path": "/memories/user"},

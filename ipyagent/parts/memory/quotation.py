@@ -42,7 +42,7 @@ _PASTED = (
     re.compile(r"(?m)^[ \t]*>.*$"),
     re.compile(r"(?m)(?:^[^\n]*(?:[,;\t|][^,;\t|\n]*){3}$\n?){3,}"),
     re.compile(
-        r"(?is)(?:^|[.!?\n。！？，,]\s*)"
+        r"(?is)(?:^|[.!?\n。！？，,][^\S\n]*)"
         r"(?:(?:and|please|pls|can you|could you|now|bitte|kannst du|peux-tu|puedes|请|帮我)[ ,]*){0,2}"
         r"(?:summari[sz]e|translate|explain|proofread|rephrase|rewrite|classify|interpret|what does|what is|"
         r"what do you (?:make|think) of|fass\w*|übersetz\w*|erklär\w*|was (?:bedeutet|heißt|ist)|résume\w*|tradui\w*|"

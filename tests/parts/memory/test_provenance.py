@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -180,44 +181,44 @@ def test_sentences_sources_and_what_says_the_same() -> None:
 
 
 def test_a_long_session_costs_nothing_until_a_memory_is_written_and_little_then() -> None:
-    """In processor time: each event in passing, then only the newest of what tools gave."""
-    known = ProvenanceIndex()
+    """In processor time: each event in passing, then only the newest of what tools gave, then what is asked."""
+    known, took = ProvenanceIndex(), [time.process_time()]
     known.apply(said("always report medians in the summary tables"))
-    began = time.process_time()
-    for number in range(2, 602):
-        text = "the quick brown fox counts 12 boxes of glass " * 200
-        known.apply(gave(f"row {number} {text}{'- ' * 18_000}", number))
-    assert time.process_time() - began < 0.5
-    began = time.process_time()
+    for number in range(2, 242):
+        text = "the quick brown fox counts 12 boxes of glass " * 40
+        known.apply(gave(f"row {number} {text}{'x' * 42_000}", number))
+    took.append(time.process_time())
     known.settle()
-    assert time.process_time() - began < 12
+    took.append(time.process_time())
     assert int(repr(known).split()[3]) < 150
-    began = time.process_time()
     quotes = found(known, "always report medians in the summary tables")
     assert known.origin(["Always report medians in the summary tables."], quotes).source == "said"
-    assert time.process_time() - began < 2
+    took.append(time.process_time())
+    passing, looking, asking = (after - before for before, after in pairwise(took))
+    assert passing < looking / 2
+    assert asking < looking / 2
 
 
 @pytest.mark.parametrize(
     "text",
     ["a, " * 16_000, "> x " * 12_000, "always " * 8_000, "summarise " * 6_000, "“a " * 16_000, "a|b\n" * 12_000,
-     "as in " * 8_000, "```" * 12_000, "x. " * 16_000],
+     "as in " * 8_000, "```" * 12_000, "x. " * 16_000, "\n" * 48_000],
 )  # fmt: skip
 def test_a_message_of_any_shape_is_looked_through_in_linear_time(text: str) -> None:
     took = []
-    for length in (len(text) // 4, len(text)):
+    for length in (len(text) // 16, len(text) // 4):
         began = time.process_time()
         known = ground(said(text[:length]), gave(text[:length]))
         known.evidence(["never drop rows silently", text[:200]])
         known.origin(sentences(text[:length])[:200], [text[:200]])
         took.append(time.process_time() - began)
-    assert took[1] < max(8 * took[0], 1.0)
+    assert took[1] < max(8 * took[0], 0.1)
 
 
 def test_a_long_memory_is_held_against_a_long_result_in_linear_time() -> None:
     """Both of other words than the quotation, and with few words in common with each other."""
     took = []
-    for length in (5_000, 10_000):
+    for length in (2_500, 5_000):
         names = [f"w{number * 7919 % 2_003}" for number in range(length)]
         told = [" ".join(names[at : at + 9]) + "." for at in range(0, length, 9)]
         known = ground(said("keep it short please"), gave("always " + "\nalways ".join(reversed(told))))
@@ -225,7 +226,7 @@ def test_a_long_memory_is_held_against_a_long_result_in_linear_time() -> None:
         assert known.origin([each[::-1] for each in told], ["keep it short please"]).source == "inferred"
         known.origin(told, ["keep it short please"])
         took.append(time.process_time() - began)
-    assert took[1] < max(2.6 * took[0], 0.5)
+    assert took[1] < max(2.6 * took[0], 0.2)
 
 
 def test_a_session_without_end_is_kept_as_far_as_it_is_compared() -> None:

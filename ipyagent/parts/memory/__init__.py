@@ -230,7 +230,7 @@ class MemoryPart(Part):
         """What is shown of the memories beside each turn."""
         self.extracting = MemoryExtractor(host, self.access_of)
         """What is saved of the conversation behind its turns."""
-        self.dreaming = DreamScheduler(host, self.memories, self.recalling.choosing.check)
+        self.dreaming = DreamScheduler(host, self.memories, self.recalling.check)
         """How the memories are tidied, now and then."""
 
     def tools(self, session: Session | None) -> Mapping[str, Tool]:
@@ -391,7 +391,7 @@ class MemoryPart(Part):
         self.extracting.close()
 
     def closed(self) -> None:
-        self.recalling.choosing.close()
+        self.recalling.close()
 
     # ------------------------------------------------------------------ what tools and work may touch
 
@@ -405,7 +405,7 @@ class MemoryPart(Part):
             session=session.journal.session,
             turn=lambda: len(session.history.turns),
             notice=self._setup.notice,
-            check=lambda words, told: self.recalling.choosing.check(session, words, told),
+            check=lambda words, told: self.recalling.check(session, words, told),
         )
 
     def _past_of(self, session: Session) -> PastSessions | None:

@@ -23,9 +23,8 @@ from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.ranking import FLOOR_VECTOR, Ranked
 from ipyagent.parts.memory.recall import RecalledMemories, days_between, ignores_memory, is_due
-from ipyagent.parts.memory.retriever import as_recalled
+from ipyagent.parts.memory.retriever import Chosen, as_recalled, tools_in_use
 from ipyagent.parts.memory.safe_paths import SCOPES
-from ipyagent.parts.memory.selector import Chosen, tools_in_use
 from ipyagent.parts.memory.store import Memory
 from ipyagent.parts.memory.stores import MemoryStores
 
@@ -106,11 +105,11 @@ def browsing_of(agent: RunningAgent) -> Browsing:
         return why, [] if why else explain(agent, request, TRIED)
 
     part = agent.part(MemoryPart)
-    memories, choosing = part.memories, part.recalling.choosing
+    memories, recalling = part.memories, part.recalling
     return Browsing(
         memories,
         MemoryUndo(memories, lambda: agent.session).access,
-        lambda words: [item.memory for item in choosing.ranked(words, patient=True)[0]],
+        lambda words: [item.memory for item in recalling.ranked(words, patient=True)[0]],
         tried,
     )
 
@@ -138,7 +137,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 def explain(agent: RunningAgent, request: str, most: int = 10) -> list[Explained]:
     """What would be recalled for a request, best first, then what comes close: a dry run that journals and
     shows nothing. On the main thread; raises UsageError while a turn runs."""
-    choosing = agent.part(MemoryPart).recalling.choosing
+    recalling = agent.part(MemoryPart).recalling
     session = agent.session
     known = session.folded(RecalledMemories) if session is not None else RecalledMemories()
     try:
@@ -148,8 +147,8 @@ def explain(agent: RunningAgent, request: str, most: int = 10) -> list[Explained
     tools = tools_in_use(session) if session is not None else []
 
     async def work(main: MainThreadExecutor) -> tuple[Chosen, list[Ranked]]:
-        found = await choosing.choose(None, request, model, known, tools)
-        ranked, _ = await asyncio.to_thread(choosing.ranked, request, patient=True)
+        found = await recalling.choose(None, request, model, known, tools)
+        ranked, _ = await asyncio.to_thread(recalling.ranked, request, patient=True)
         return found, ranked
 
     with agent.occupied() as main:
@@ -163,7 +162,7 @@ def explain(agent: RunningAgent, request: str, most: int = 10) -> list[Explained
     close = [item for item in ranked if item.words or item.score >= SHOWN or item.likeness >= FLOOR_VECTOR]
     for item in close[:most]:
         if item.memory.path not in taken:
-            seen = choosing.is_known(item.memory, known)
+            seen = recalling.is_known(item.memory, known)
             why = f"{item.why}; {'shown in this session already' if seen else 'not picked'}"
             made.append(Explained(recalled=as_recalled(item.memory, why, round(item.score, 3), now), picked=False))
     return made

@@ -25,8 +25,8 @@ from ipyagent.model.client_pool import PRACTICE
 from ipyagent.model.prices import at_most
 from ipyagent.parts.memory.dream import Checked, Dream, DreamProgress, Gates, written_since
 from ipyagent.parts.memory.dream_workspace import waiting_in
+from ipyagent.parts.memory.retriever import record_if_open
 from ipyagent.parts.memory.safe_paths import SCOPES
-from ipyagent.parts.memory.selector import record_if_open
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.stores import MemoryStores
 from ipyagent.parts.memory.transaction import DreamLock

@@ -49,7 +49,7 @@ from ipyagent.parts.memory.extract import (
     new_messages,
     transcript,
 )
-from ipyagent.parts.memory.selector import client_of
+from ipyagent.parts.memory.retriever import client_of
 from ipyagent.parts.memory.transcripts import ASIDE
 
 if TYPE_CHECKING:

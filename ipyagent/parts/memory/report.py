@@ -166,7 +166,7 @@ def search(doing: MemoryCommandRun) -> list[str]:
     if not agent.settings.memory:
         return ["memory is off in this kernel; %memory on turns it on"]
     try:
-        ranked, every = agent.part(MemoryPart).recalling.choosing.ranked(query, patient=True)
+        ranked, every = agent.part(MemoryPart).recalling.ranked(query, patient=True)
     except (OSError, sqlite3.Error) as problem:
         raise MemoryRefused(f"the memories cannot be searched ({problem}); %memory lists them", reason="disk") from None
     found = [item for item in ranked if item.words or item.likeness > 0.4][:SHOWN]

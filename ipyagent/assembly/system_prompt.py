@@ -160,7 +160,9 @@ class SystemPromptBuilder:
         """The head as files and settings are now."""
         base = render(tools, redact=self._redact, server=server)
         extra, whole = self._extra(set(tools), base.tokens, state)
-        return msgspec.structs.replace(render(tools, extra, redact=self._redact, server=server), memories=whole)
+        added = tuple(without_secrets(extra, self._redact))
+        tokens = base.tokens + estimate_blocks(added)
+        return msgspec.structs.replace(base, system=(*base.system, *added), tokens=tokens, memories=whole)
 
     def _server(self, session: Session, tools: Mapping[str, Tool]) -> list[Block]:
         """The tools that the provider is to run, as far as the model has them; what it has not is said once."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -176,7 +177,12 @@ class MemoryStores:
 
     def stores(self) -> dict[str, MemoryStore]:
         """The stores that may be used now, by scope."""
-        return {scope: self.store(scope) for scope in SCOPES if not self.refusal(scope)}
+        return {scope: store for scope in SCOPES if (store := self._usable(scope)) is not None}
+
+    def _usable(self, scope: str) -> MemoryStore | None:
+        with suppress(AgentError):
+            return self.store(scope)
+        return None
 
     def store(self, scope: str) -> MemoryStore:
         """The store of a scope. Raises MemoryRefused with the reason why it may not be used now."""
@@ -202,10 +208,8 @@ class MemoryStores:
     def arrivals(self) -> list[str]:
         """Lines for the user on memories that came into the trusted project, or changed there, by other hands than
         ours (`Project.arrivals`): each is named once, before it counts."""
-        if self.settings.trust_all or self.refusal("project"):
-            return []
-        store = self.store("project")
-        if not store.folder.is_relative_to(self.project.root.resolve()):
+        store = None if self.settings.trust_all else self._usable("project")
+        if store is None or not store.folder.is_relative_to(self.project.root.resolve()):
             return []
         listed = [(memory.name, memory.modified) for memory in store.glance()]
         if listed == self._seen:

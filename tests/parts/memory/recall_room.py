@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 from ipyagent.parts.memory.fulltext import FullText
+from ipyagent.parts.memory.index import named_in
 from ipyagent.parts.memory.metadata_index import Memory, Scan
 from ipyagent.parts.memory.ranking import Ranked, RankedFolder, rank
+from ipyagent.parts.memory.store import MemoryStore
 
 START = 1_760_000_000
 
@@ -48,3 +50,8 @@ def memory(name: str = "a.md", /, *, modified: float = START, **fields: object) 
     """A header as the scan gives it."""
     given = {"title": name.removesuffix(".md"), **fields}
     return Memory(scope="project", name=name, modified=modified, **given)  # type: ignore[arg-type] # test values
+
+
+def index_names(store: MemoryStore) -> list[str]:
+    """The files that the index names, in its order."""
+    return [name for line in store.index.text().splitlines() if (name := named_in(line)) is not None]

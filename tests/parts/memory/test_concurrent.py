@@ -15,16 +15,14 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from store_hands import END, SHARED, text_of
-from store_steps import OPERATIONS
+from notes_room import until
+from recall_room import index_names
+from store_processes import END, OPERATIONS, SHARED, Processes, text_of
 
-from ipyagent.parts.memory.index import named_in
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.transaction import NAME
 from ipyagent.project import Project
 
-HANDS = Path(__file__).with_name("store_hands.py")
-STEPS = Path(__file__).with_name("store_steps.py")
 ROOT = Path(__file__).parents[3]
 
 
@@ -38,18 +36,21 @@ class Crew:
         self.folder = self.project.folder / "memory"
         self.logs = tmp_path / "logs"
         self.logs.mkdir()
-        self.running: dict[str, subprocess.Popen[str]] = {}
+        self.running: dict[str, int] = {}
+        self.processes = Processes()
         self.dreaming: subprocess.Popen[str] | None = None
         self.store = MemoryStore(self.folder, "project")
         for name in SHARED:
             self.store.write(name, text_of(name), expected=None, by="user")
 
     def start(self, me: str, count: int, seed: int) -> None:
-        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, str(HANDS), str(self.folder), str(self.logs / me), me, str(count), str(seed)]
-        self.running[me] = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
+        self.running[me] = self.processes.ask("start", self.folder, self.logs, me, count, seed)
 
-    def start_dream(self) -> None:
+    def working(self) -> list[str]:
+        there = self.processes.ask("working")
+        return [me for me, process in list(self.running.items()) if process in there]
+
+    def start_dream(self) -> subprocess.Popen[str]:
         """A real dream, with the practice model, as cron runs it."""
         known = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "IPYAGENT_"))}
         environ = {**known, "PYTHONPATH": str(ROOT), "IPYAGENT_HOME": str(self.project.user)}
@@ -58,18 +59,32 @@ class Crew:
         self.dreaming = subprocess.Popen(
             command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.project.root
         )
+        return self.dreaming
 
-    def wait(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        for me, process in self.running.items():
-            _, told = process.communicate(timeout=max(0.1, end - time.monotonic()))
-            assert process.returncode == 0, f"{me}: {told}"
+    def kill_some(self, count: int, kills: int, longest: float) -> int:
+        """Kill processes at random moments, each is followed by another; how many were hit at work."""
+        chance, killed = random.Random(7), 0
+        for number in range(kills):
+            time.sleep(chance.uniform(0.02, longest))
+            me = chance.choice(self.working() or ["none"])
+            if me == "none":  # a quick machine was done with all of it: there is more
+                self.start(f"more{number}", count, 2000 + number)
+                continue
+            killed += self.processes.ask("kill", self.running.pop(me))
+            self.start("dream" if me == "dream" else f"again{number}", count // 2, 1000 + number)
+        return killed
+
+    def wait(self) -> None:
+        """All come to their end, and none of them with an error."""
+        assert {me: self.processes.ask("ended", process) for me, process in self.running.items()} == dict.fromkeys(
+            self.running, 0
+        )
 
     def stop(self) -> None:
-        for process in (*self.running.values(), *([self.dreaming] if self.dreaming is not None else [])):
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
+        self.processes.close()
+        if self.dreaming is not None and self.dreaming.poll() is None:
+            self.dreaming.kill()
+            self.dreaming.communicate()
 
     def check(self) -> None:
         """Everything that was done is there; what was begun by a killed process is there or not."""
@@ -102,11 +117,10 @@ class Crew:
                     open_names.add(name)
                 case ["delete", name]:
                     open_names.add(name)
-        index = Counter(name for line in self.store.index.text().splitlines() if (name := named_in(line)) is not None)
         listed = {memory.name for memory in self.store.list()}
         on_disk = {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*.md")
                    if ".history" not in path.parts and path.name != "MEMORY.md"}  # fmt: skip
-        assert index == Counter(listed)
+        assert Counter(index_names(self.store)) == Counter(listed)
         assert listed == on_disk
         assert listed - open_names == set(files) - open_names
         for name in listed:
@@ -130,56 +144,19 @@ def crew(tmp_path: Path) -> Crew:  # type: ignore[misc]
     made.stop()
 
 
-def work_together(crew: Crew, hands: int, count: int, seconds: float) -> None:
-    for number in range(hands):
-        crew.start(f"hand{number}", count, number)
-    crew.start("dream", count // 4, 99)
-    crew.wait(seconds)
+def test_of_processes_at_once_of_which_some_are_killed_nothing_is_lost(crew: Crew) -> None:
+    for number in range(4):
+        crew.start(f"hand{number}", 40, number)
+    crew.start("dream", 12, 99)
+    assert crew.kill_some(50, 6, longest=0.12) >= 3
+    crew.wait()
     crew.check()
 
 
-def work_under_fire(crew: Crew, hands: int, count: int, kills: int) -> None:
-    for number in range(hands):
-        crew.start(f"hand{number}", count, number)
-    crew.start("dream", count // 4, 99)
-    assert kill_some(crew, count, kills) >= kills // 2
-    crew.wait(240)
-    crew.check()
-
-
-def kill_some(crew: Crew, count: int, kills: int) -> int:
-    """Kill processes at random moments, each is followed by another; how many were hit at work."""
-    chance, killed = random.Random(7), 0
-    for number in range(kills):
-        time.sleep(chance.uniform(0.05, 0.35))
-        me = chance.choice([name for name, process in crew.running.items() if process.poll() is None] or ["none"])
-        if me == "none":  # a quick machine was done with all of it: there is more
-            crew.start(f"more{number}", count, 2000 + number)
-            continue
-        process = crew.running.pop(me)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        killed += process.returncode == -signal.SIGKILL
-        crew.start("dream" if me == "dream" else f"again{number}", count // 2, 1000 + number)
-    return killed
-
-
-def test_processes_at_once_lose_nothing(crew: Crew) -> None:
-    work_together(crew, hands=4, count=30, seconds=60)
-
-
-def test_killed_processes_lose_nothing(crew: Crew) -> None:
-    work_under_fire(crew, hands=3, count=50, kills=6)
-
-
-def test_a_writer_killed_at_any_step_leaves_the_old_or_the_new_state(tmp_path: Path) -> None:
-    command = [sys.executable, str(STEPS), str(tmp_path)]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=200)
-    assert done.returncode == 0, done.stderr
-    every = [json.loads(line) for line in done.stdout.splitlines()]
-    for operation in OPERATIONS:
-        states = [state for state in every if state["operation"] == operation]
+def test_a_writer_killed_at_any_step_leaves_the_old_or_the_new_state(crew: Crew, tmp_path: Path) -> None:
+    every = crew.processes.ask("steps", tmp_path)
+    assert every.keys() == OPERATIONS.keys()
+    for operation, states in every.items():
         assert len(states) > 8, operation
         before, after = states[0], states[-1]
         assert before["files"] != after["files"]
@@ -196,21 +173,22 @@ def test_a_writer_killed_at_any_step_leaves_the_old_or_the_new_state(tmp_path: P
 def dream_while_they_work(crew: Crew, kills: int, hands: Thread) -> list[str]:
     """Real dreams one after the other until all hands are done; some are killed. What each said at its end."""
     chance, told, killed = random.Random(5), list[str](), 0
-    while hands.is_alive() or any(process.poll() is None for process in list(crew.running.values())):
-        crew.start_dream()
-        assert crew.dreaming is not None
-        try:
-            out, problem = crew.dreaming.communicate(timeout=chance.uniform(0.8, 5.0) if killed < kills else 120)
-            assert crew.dreaming.returncode == 0, problem
+    copies = crew.folder / ".history" / "dreams"
+    while hands.is_alive() or crew.working():
+        dream = crew.start_dream()
+        if killed < kills:
+            until(lambda dream=dream: dream.poll() is not None or any(each.is_dir() for each in copies.glob("*")))  # type: ignore[misc]
+            time.sleep(chance.uniform(0, 0.2))
+            dream.kill()
+        out, problem = dream.communicate(timeout=120)
+        killed += dream.returncode == -signal.SIGKILL
+        if dream.returncode != -signal.SIGKILL:
+            assert dream.returncode == 0, problem
             told.append(out.strip())
-        except subprocess.TimeoutExpired:
-            crew.dreaming.kill()
-            crew.dreaming.communicate()
-            killed += 1
-    crew.start_dream()
-    out, problem = crew.dreaming.communicate(timeout=120)  # whatever was left behind is in nobody's way
-    assert crew.dreaming.returncode == 0, problem
-    assert [path for path in (crew.folder / ".history" / "dreams").iterdir() if path.is_dir()] == []
+    dream = crew.start_dream()
+    out, problem = dream.communicate(timeout=120)  # whatever was left behind is in nobody's way
+    assert dream.returncode == 0, problem
+    assert [path for path in copies.iterdir() if path.is_dir()] == []
     assert killed
     print(f"{len(told)} dreams came to their end, {killed} were killed:", *told, sep="\n")
     return [*told, out.strip()]
@@ -218,14 +196,14 @@ def dream_while_they_work(crew: Crew, kills: int, hands: Thread) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_real_dreams_and_six_processes_with_120_operations_each_of_which_some_are_killed(crew: Crew) -> None:
-    for number in range(6):
-        crew.start(f"hand{number}", 120, number)
-    shooter = Thread(target=kill_some, args=(crew, 120, 25))
+def test_among_real_dreams_and_processes_of_which_some_are_killed_nothing_is_lost(crew: Crew) -> None:
+    for number in range(4):
+        crew.start(f"hand{number}", 60, number)
+    shooter = Thread(target=crew.kill_some, args=(60, 12, 1.0))
     shooter.start()
-    told = dream_while_they_work(crew, 25, shooter)
+    told = dream_while_they_work(crew, 3, shooter)
     shooter.join()
-    crew.wait(60)
+    crew.wait()
     crew.check()
     assert any("changed" in line for line in told), told
     dated = [name for name in SHARED if "Due on Thursday." not in (crew.folder / name).read_text(encoding="utf-8")]

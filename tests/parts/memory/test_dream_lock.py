@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from store_processes import Processes
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.parts.memory.dream_workspace import DreamWorkspace, digests, undo
 from ipyagent.parts.memory.store import MemoryStore
 from ipyagent.parts.memory.transaction import DreamLock
 
-HOLDER = Path(__file__).with_name("dream_holder.py")
 LAST = 1_790_000_000_123_456_789
 """Nanoseconds: when the memory was tidied last."""
-ROOT = Path(__file__).parents[3]
 PHASES = ("taken", "copied", "dreamed", "snapshot", "writing", "deleting", "committed")
-
-
-def started(*how: str) -> subprocess.Popen[str]:
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, str(HOLDER), *how], stdout=subprocess.PIPE, text=True, env=environ)
 
 
 class Place:
@@ -50,28 +43,16 @@ class Place:
         return {path.name: path.read_bytes() for path in self.store.folder.glob("*.md")}
 
 
-class Killed(NamedTuple):
-    """A directory in which a dream was killed, and what it had before."""
-
-    place: Place
-    before: dict[str, bytes]
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "memory")
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Killed]:
-    """By the phase in which it was killed."""
-    folder = tmp_path_factory.mktemp("killed")
-    places = {where: Place(folder / where) for where in PHASES}
-    before = {where: place.content() for where, place in places.items()}
-    process = started("die", *(str(place.store.folder) for place in places.values()))
-    process.communicate(timeout=60)
-    assert process.returncode == 0
-    return {where: Killed(place, before[where]) for where, place in places.items()}
+def processes() -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    made.close()
 
 
 def test_nobody_ever_tidied_is_no_time_and_makes_nothing(tmp_path: Path) -> None:
@@ -96,20 +77,18 @@ def test_the_time_of_the_file_is_that_of_the_last_consolidation_which_a_failure_
     assert place.lock.holder() is None
 
 
-def test_whoever_holds_it_is_named_and_it_is_free_once_that_process_is_gone(place: Place) -> None:
-    process = started("hold", str(place.store.folder))
-    assert process.stdout is not None
-    assert process.stdout.readline() == "there\n"
-    try:
-        holder = place.lock.holder()
-        assert holder is not None
-        assert (holder.pid, holder.host) == (process.pid, socket.gethostname())
-        with pytest.raises(MemoryRefused, match=rf"process {process.pid} has been tidying") as refused:
-            place.lock.acquire()
-        assert refused.value.reason == "busy"
-    finally:
-        process.kill()
-        process.communicate()
+def test_of_eight_processes_that_want_it_at_once_one_has_it_and_is_named_and_it_is_free_once_that_is_gone(
+    place: Place, processes: Processes
+) -> None:
+    outcomes = processes.ask("race", place.store.folder, 8)
+    assert outcomes.count("busy") == 7
+    (pid,) = (int(each) for each in outcomes if each != "busy")
+    holder = place.lock.holder()
+    assert (holder.pid, holder.host) == (pid, socket.gethostname())
+    with pytest.raises(MemoryRefused, match=rf"process {pid} has been tidying") as refused:
+        place.lock.acquire()
+    assert refused.value.reason == "busy"
+    assert processes.ask("kill", pid)
     assert place.is_free
 
 
@@ -132,14 +111,13 @@ def test_a_link_in_its_place_is_refused_and_what_an_older_version_left_there_is_
     assert (tmp_path / "other").read_text() == "mine"
 
 
-def test_of_eight_processes_that_want_it_at_once_one_has_it(place: Place) -> None:
-    said, _ = started("race", "8", str(place.store.folder)).communicate(timeout=60)
-    assert sorted(said.split()) == ["busy"] * 7 + ["there"]
-
-
 @pytest.mark.parametrize("where", PHASES)
-def test_killed_at_every_phase_it_is_rolled_back_and_nothing_is_lost(killed: dict[str, Killed], where: str) -> None:
-    place, before = killed[where]
+def test_killed_at_every_phase_it_is_rolled_back_and_nothing_is_lost(
+    where: str, tmp_path: Path, processes: Processes
+) -> None:
+    place = Place(tmp_path / where)
+    before = place.content()
+    assert processes.ask("dream_and_die", place.store.folder) == -signal.SIGKILL
     after = place.content()
     for name in ("a.md", "b.md"):
         assert after[name] in (before[name], before[name] + b"\nDreamed.\n")

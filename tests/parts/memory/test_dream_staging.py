@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from recall_room import index_names
 
 from ipyagent.errors import UsageError
 from ipyagent.parts.memory.dream import held_because
 from ipyagent.parts.memory.dream_workspace import DREAMS, DreamWorkspace, digests, record_in, undo, waiting_in
-from ipyagent.parts.memory.index import named_in
 from ipyagent.parts.memory.safe_paths import INDEX
 from ipyagent.parts.memory.store import MemoryStore
 
@@ -35,10 +35,6 @@ def content(store: MemoryStore) -> dict[str, tuple[bytes, int]]:
         for path in sorted(store.folder.rglob("*"))
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(store.folder).parts)
     }
-
-
-def index_names(store: MemoryStore) -> list[str]:
-    return sorted(name for line in store.index.text().splitlines() if (name := named_in(line)) is not None)
 
 
 def add(staging: DreamWorkspace, name: str, words: str = "Dreamed.") -> None:
@@ -77,7 +73,7 @@ def test_what_became_of_the_copy_is_told_by_file_and_a_commit_brings_all_of_it(s
     made = staging.commit("s", changes)
     assert made.kept == ()
     assert digests(store) == digests(staging.copy)
-    assert index_names(store) == sorted(memory.name for memory in store.list())
+    assert sorted(index_names(store)) == sorted(memory.name for memory in store.list())
     assert store.index.doctor() == []
     [version, *_] = store.versions("b.md")
     assert (version.by, version.change) == ("dream", "deleted")
@@ -97,7 +93,7 @@ def test_what_was_saved_meanwhile_wins(store: MemoryStore) -> None:
     assert "Dreamed." in store.read("d.md").text
     assert "a.md" in made.kept
     assert "n.md" in made.kept
-    assert index_names(store) == sorted(memory.name for memory in store.list())
+    assert sorted(index_names(store)) == sorted(memory.name for memory in store.list())
 
 
 def test_when_a_write_gave_way_nothing_is_deleted_nor_what_changed_meanwhile(store: MemoryStore) -> None:
@@ -146,9 +142,7 @@ def test_undo_restores_byte_for_byte_and_undoing_again_brings_it_back(store: Mem
     assert content(store) == before
     assert since == ()
     assert [change.kind for change in record.changes][-1] == "deleted"
-    undone = record_in(store)
-    assert undone is not None
-    assert undone.undone
+    assert record_in(store).undone
     undo(store)
     assert content(store) == after
 
@@ -169,7 +163,7 @@ def test_undo_keeps_what_was_saved_while_it_dreamed_and_saved_and_deleted_since(
     assert "Says b." in store.read("b.md").text
     assert "Says c." in store.read("c.md").text
     assert not store.exists("n.md")
-    assert index_names(store) == sorted(memory.name for memory in store.list())
+    assert sorted(index_names(store)) == sorted(memory.name for memory in store.list())
 
 
 def test_without_a_dream_there_is_nothing_to_undo_and_a_snapshot_that_is_gone_is_said(store: MemoryStore) -> None:
@@ -201,7 +195,6 @@ def test_a_dream_that_waits_outlives_the_next_copy_and_can_be_committed(store: M
     staging.wait("s", "why", staging.changes())
     DreamWorkspace.make(store).drop()
     waiting = waiting_in(store)
-    assert waiting is not None
     later = DreamWorkspace.of(store, waiting)
     made = later.commit("s", waiting.changes)
     assert made.kept == ()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from recall_room import index_names
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.parts.memory.index import MOST_BYTES, MOST_LINES, line_of, named_in
@@ -24,10 +25,6 @@ def fact(name: str, description: str, body: str = "The fact.\n", **more: str) ->
 @pytest.fixture
 def store(tmp_path: Path) -> MemoryStore:
     return MemoryStore(tmp_path / "memory", "project")
-
-
-def index_names(store: MemoryStore) -> list[str]:
-    return [name for line in store.index.text().splitlines() if (name := named_in(line)) is not None]
 
 
 def files_in(folder: Path) -> dict[str, bytes]:

@@ -49,8 +49,6 @@ class DreamRoom(AgentRoom):
 
     def __init__(self, place: Path, **given: Any) -> None:
         super().__init__(place, **given)
-        self.words = "ok"
-        """What the model says to the user."""
         self.project = Project(self.folder.resolve(), self.home.resolve())
         self.project.make()
         self.store = MemoryStore(self.project.folder.resolve() / "memory", "project")
@@ -83,7 +81,7 @@ class DreamRoom(AgentRoom):
         return {path.name: path.read_text("utf-8") for path in sorted(self.store.folder.glob("*.md"))}
 
     def turn(self, agent: Agent, *, settle: bool = True) -> None:  # type: ignore[override]
-        assert super().turn(agent, "hello there", text(self.words), settle=settle).status == "finished"
+        assert super().turn(agent, "hello there", text("ok"), settle=settle).status == "finished"
 
     def asked(self) -> list[Any]:  # type: ignore[override]
         """The bodies of requests that dreams made."""

@@ -102,7 +102,6 @@ def test_a_point_inside_a_number_a_name_or_an_abbreviation_ends_no_sentence(type
     question = typed.index("?") + 1
     assert [typed[start:end].strip() for start, end in message.sentences] == [typed[:question], typed[question + 1 :]]
     words = message.find(["drop", "trips"] if "trips" in typed else ["nimm"])
-    assert words is not None
     start, end = message.spans[words[0]][1], message.spans[words[1]][2]
     assert message.objection(start, end, set()) == "", "the question stands in another sentence"
 

@@ -92,7 +92,9 @@ def test_what_the_user_said_is_saved_and_told_with_its_undo_and_what_it_took(roo
     assert "2 memories saved" in said
 
 
-def test_it_begins_after_the_turn_has_ended_on_the_disk_and_makes_no_folder_for_nothing(room: ExtractRoom) -> None:
+def test_it_begins_once_the_turn_has_ended_on_the_disk_from_its_cache_and_makes_no_folder_for_nothing(
+    room: ExtractRoom,
+) -> None:
     agent = room.agent()
     seen: list[bool] = []
 
@@ -101,21 +103,14 @@ def test_it_begins_after_the_turn_has_ended_on_the_disk_and_makes_no_folder_for_
         return text("Nothing to save.")
 
     room.extraction = look
-    room.turn(agent, "what is the mean of column a?")
+    room.turn(agent, "what is the mean of column a?" + " tell me more." * 300)
     assert seen == [True]
     assert room.events(agent, MemorySaved) == []
     assert not (room.folder / ".ipyagent" / "memory").exists()
-
-
-def test_it_is_served_from_the_cache_of_the_turn(room: ExtractRoom) -> None:
-    agent = room.agent()
-    room.turn(agent, "tell me more. " * 300)
     [fork] = room.events(agent, ForkEnded)
     assert fork.purpose == "extraction"
     assert fork.usage.cache_read > 0.6 * fork.usage.prompt
     turn, order = room.asked(extractions=False)[0].body, room.asked(extractions=True)[0].body
-    assert turn is not None
-    assert order is not None
     assert order["system"] == turn["system"]
     assert order["tools"] == turn["tools"]
 
@@ -147,10 +142,7 @@ def test_it_is_told_what_exists_and_how_much_it_may_use_and_nothing_of_it_enters
     agent = room.agent()
     room.turn(agent, "we always report medians")
     room.turn(agent, "a", tool("python", {"code": "1"}), tool("python", {"code": "2"}), text("b"))
-    last = room.asked(extractions=False)[-1].body
-    assert last is not None
-    assert "extract-memories" not in str(last["messages"])
-    assert agent.session is not None
+    assert "extract-memories" not in str(room.asked(extractions=False)[-1].body["messages"])
     assert ContextView.of(room.events(agent)).messages == agent.session.view.messages
     assert len(room.events(agent, AssistantMessage)) == 4
     first, second = (directive_in(one.body or {}) for one in room.asked(extractions=True))
@@ -267,7 +259,6 @@ def test_a_resumed_session_goes_on_where_it_was(room: ExtractRoom) -> None:
     agent = room.agent()
     for number in range(3):
         room.turn(agent, f"turn {number}")
-    assert agent.session is not None
     name = agent.session.journal.session
     agent.close()
     again = room.agent()
@@ -281,7 +272,6 @@ def test_background_work_is_not_looked_through(room: ExtractRoom) -> None:
     agent = room.agent(layer_notes=True, notes_start=100, extract_every=2)
     room.replies = [text("ok"), text("notes")]
     agent.run_sync("tell me. " * 200)
-    assert agent.session is not None
     assert agent.session.background.wait(10)
     room.settle(agent)
     assert room.events(agent, ForkEnded)[-1].purpose == "notes"
@@ -347,7 +337,7 @@ def test_it_may_read_and_look_at_memories_and_what_it_read_was_not_read_by_the_m
     assert (room.folder / "data.csv").read_text() == "a\n1\n", "a file is read before it is edited"
 
 
-def test_hooks_of_the_user_hold_for_it_too(room: ExtractRoom) -> None:
+def test_hooks_of_the_user_hold_for_it_too_and_a_write_that_was_refused_may_be_mended(room: ExtractRoom) -> None:
     agent = room.agent()
 
     @hooks.pre_tool
@@ -360,6 +350,10 @@ def test_hooks_of_the_user_hold_for_it_too(room: ExtractRoom) -> None:
     finally:
         hooks.remove(deny)
     assert room.memories() == {}
+    bad = calls([("memory", {"command": "create", "path": "/memories/../x.md", "file_text": "x"})])
+    room.extractions = [bad, creating(PLOTS, "we always plot in blue")]
+    room.turn(agent, "we always plot in blue")
+    assert list(room.memories()) == ["plots.md"]
 
 
 def test_it_has_so_many_replies_and_ends_once_all_is_written(room: ExtractRoom) -> None:
@@ -373,14 +367,6 @@ def test_it_has_so_many_replies_and_ends_once_all_is_written(room: ExtractRoom) 
     room.turn(agent, "we always plot in blue")
     assert len(room.asked(extractions=True)) == 5, "the last word is not paid for"
     assert "plots.md" in room.memories()
-
-
-def test_a_write_that_was_refused_may_be_mended(room: ExtractRoom) -> None:
-    agent = room.agent()
-    bad = calls([("memory", {"command": "create", "path": "/memories/../x.md", "file_text": "x"})])
-    room.extractions = [bad, creating(PLOTS, "we always plot in blue")]
-    room.turn(agent, "we always plot in blue")
-    assert list(room.memories()) == ["plots.md"]
 
 
 def test_what_was_saved_before_it_failed_stays_and_the_turns_come_again(room: ExtractRoom) -> None:

@@ -141,17 +141,11 @@ def attack(room: ExtractRoom, name: str, *turn: Reply, reads: Sequence[Reply] = 
     assert len(room.extractions) <= len(ATTACKS[name]), "an attempt was made, until one was kept as a quotation"
 
 
-def test_what_tools_gave_never_becomes_the_users_word(room: ExtractRoom) -> None:
-    for way, name in itertools.product(WAYS, ("as feedback", "as if the user had said it")):
+def test_what_tools_gave_never_becomes_the_users_word_and_no_way_of_writing_it_helps(room: ExtractRoom) -> None:
+    for way, name in zip(itertools.cycle(WAYS), ATTACKS, strict=False):
         attack(room, name, planted(room, way))
         assert "evil.example" in str(room.asked(extractions=False)[-1].body), "the model has read it"
         assert poisoned(room) == [], (way, name)
-
-
-def test_no_way_of_writing_it_helps(room: ExtractRoom) -> None:
-    for name in ATTACKS:
-        attack(room, name, planted(room, "csv cell"))
-        assert poisoned(room) == [], name
 
 
 def test_nothing_of_it_enters_the_memory_that_goes_with_the_user_everywhere(room: ExtractRoom) -> None:

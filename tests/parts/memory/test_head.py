@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rooms import KEY, MODEL
+from agents_room import agents
 
-from ipyagent import Agent, IPyAgent
+from ipyagent import Agent
 from ipyagent.journal.events import CacheBroken, Event, MemorySurfaced, SystemPromptFrozen
 from ipyagent.journal.tokens import estimate_block
 from ipyagent.parts.memory import MemoryPart
@@ -31,21 +31,9 @@ def server() -> Iterator[PracticeServer]:
 
 
 @pytest.fixture
-def make(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
-    made: list[Agent] = []
-
-    def agent(**settings: Any) -> Agent:
-        given = {"base_url": server.url, "model": MODEL, "mode": "auto", "max_retry_wait": 0.01, "recall": False,
-                 "extraction": False, "layer_notes": False, "dreaming": False, "skills": False, **settings}  # fmt: skip
-        (tmp_path / "project").mkdir(exist_ok=True)
-        made.append(Agent(settings=IPyAgent(environ={}, **given), folder=tmp_path / "project"))
-        return made[-1]
-
-    yield agent
-    for each in made:
-        each.close()
+def make(tmp_path: Path, server: PracticeServer) -> Iterator[Make]:
+    with agents(tmp_path, server.url, max_retry_wait=0.01, recall=False, skills=False) as made:
+        yield made
 
 
 def remember(agent: Agent, name: str, *, scope: str = "project", words: str = "") -> None:
@@ -55,9 +43,8 @@ def remember(agent: Agent, name: str, *, scope: str = "project", words: str = ""
 
 
 def system(server: PracticeServer, number: int = -1) -> list[dict[str, Any]]:
-    body = server.messages[number].body
-    assert body is not None
-    return [{key: block[key] for key in block if key != "cache_control"} for block in body["system"]]
+    sent = server.messages[number].body["system"]
+    return [{key: block[key] for key in block if key != "cache_control"} for block in sent]
 
 
 def words(server: PracticeServer, number: int = -1) -> str:
@@ -65,7 +52,6 @@ def words(server: PracticeServer, number: int = -1) -> str:
 
 
 def events(agent: Agent, kind: type[Event]) -> list[Any]:
-    assert agent.session is not None
     return [event for event in agent.session.journal.read() if isinstance(event, kind)]
 
 
@@ -140,7 +126,6 @@ def test_a_resumed_session_keeps_its_head_whatever_the_files_say_now(
 ) -> None:
     agent = make()
     agent.run_sync("hello")
-    assert agent.session is not None
     name = agent.session.journal.session
     remember(agent, "plots")
     (tmp_path / "project" / "AGENTS.md").write_text("Be short.")
@@ -350,9 +335,7 @@ def test_ignore_memory_is_said_with_the_request_and_changes_no_prefix(make: Make
     for said in ("Ignore memory: how many herons?", "How many? Don't use your memory.", "忽略记忆，有多少苍鹭？"):
         agent.run_sync(said)
         assert system(server, -1) == system(server, -2)
-        body = server.messages[-1].body
-        assert body is not None
-        told = [block["text"] for block in body["messages"][-1]["content"]]
+        told = [block["text"] for block in server.messages[-1].body["messages"][-1]["content"]]
         assert any("memory left aside" in each for each in told)
         assert events(agent, MemorySurfaced) == []
     for said in ("How many herons are there, 有多少苍鹭？", "ignore memory errors, run it without memory limits"):

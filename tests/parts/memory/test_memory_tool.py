@@ -252,14 +252,15 @@ def calls(path: str) -> list[dict[str, Any]]:
 
 
 def test_a_name_that_attacks_is_refused_or_stored_safely_in_every_command(desk: Desk, tmp_path: Path) -> None:
-    """Each command with a name in another form of path."""
+    """Each name in another form of path: created, then what is there is used by the next of the other commands."""
     (tmp_path / "escape.md").write_text("mine")
     known = {"escape.md", "home/trust.json", "home/key", "project/.ipyagent/.gitignore",
              "project/.ipyagent/sessions/.gitignore", "project/.ipyagent/sessions/.mark"}  # fmt: skip
     forms = itertools.cycle(("/memories/project/{}", "/memories/user/{}", "{}", "/memories/{}", "/memories/project/{}"))
+    others = itertools.cycle((0, 2, 3, 4, 5, 6))
     for name in ATTACKS:
         desk.tries(command="create", path="/memories/project/feedback_tables.md", file_text=FILE)
-        for at in range(7):
+        for at in (1, next(others), next(others)):
             told = desk.tries(**calls(next(forms).format(name))[at])
             assert "Traceback" not in told
             assert len(told) < 1_000
@@ -569,16 +570,18 @@ def lines_shown(desk: Desk, path: str) -> list[str]:
 
 
 def test_what_is_inserted_at_any_line_of_any_file_stays_in_the_body_where_view_counts_it(desk: Desk) -> None:
-    """One text at each line, every other text at the header's end and at the end of the file."""
+    """One text at each line, every other text by turns at the header's end and at the end of the file."""
     desk.folder.mkdir(parents=True)
     desk.project.trust()
     file, path = desk.folder / "plots.md", "/memories/project/plots.md"
+    turns = itertools.cycle((True, False, True, False, False))  # of another number than the texts are
     for shape, content in SHAPES.items():
         file.write_bytes(content.encode())
         before, lines = read_headed(file.read_bytes()), lines_shown(desk, path)
         head = len(lines) - len(before.body.removesuffix("\n").split("\n")) if before.body else len(lines)
-        ends = sorted({head, len(lines)})
-        for text, line in [(NEW[0], each) for each in range(len(lines) + 1)] + [*itertools.product(NEW[1:], ends)]:
+        by_turns = zip(NEW[1:], turns, strict=False)
+        inserted = [(text, head if at_head else len(lines)) for text, at_head in by_turns]
+        for text, line in [(NEW[0], each) for each in range(len(lines) + 1)] + inserted:
             file.write_bytes(content.encode())
             told = desk.tries(command="insert", path=path, insert_line=line, insert_text=text)
             where = (shape, text, line, told)
@@ -691,7 +694,7 @@ def test_a_long_memory_is_written_beside_the_loop_and_one_too_long_refused_befor
         return await memory.run(memory.validate(given), desk.workspace)
 
     began = time.perf_counter()
-    output, longest = asyncio.run(longest_gap(write(large(300_000))))
+    output, longest = asyncio.run(longest_gap(write(large(100_000))))
     took = time.perf_counter() - began
     assert "created" in output.blocks[0]["text"]
     assert longest < took / 4, "most of the time somebody else has the loop"

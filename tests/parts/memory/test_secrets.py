@@ -134,8 +134,11 @@ def test_what_a_file_held_before_does_not_stop_the_edit_that_takes_it_out() -> N
     assert find_secrets(f"{old}\nghp_{TAIL}abcd", known=old, environ={}) == [Secret("a GitHub token", 3)]
 
 
-@pytest.mark.parametrize("piece", ["a", "password", "a.b-", "Ab1+/", "x=", "password='", "http://", "bearer "])
-def test_long_lines_take_no_longer_than_long_texts(piece: str) -> None:
-    began = time.thread_time()
-    find_secrets(piece * (60_000 // len(piece)), environ={})
-    assert time.thread_time() - began < 2.0
+def test_long_lines_take_no_longer_than_long_texts() -> None:
+    for piece in ("a", "password", "a.b-", "Ab1+/", "x=", "password='", "http://", "bearer "):
+        took = []
+        for length in (4_000, 16_000):
+            began = time.thread_time()
+            find_secrets(piece * (length // len(piece)), environ={})
+            took.append(time.thread_time() - began)
+        assert took[1] < max(8 * took[0], 0.1), piece

@@ -46,7 +46,7 @@ from ipyagent.loop.turn import run_turn
 from ipyagent.model.client import AnthropicModel
 from ipyagent.parts.memory.access import MemoryAccess
 from ipyagent.parts.memory.dream_workspace import BY, Committed, DreamChange, DreamWorkspace
-from ipyagent.parts.memory.extract import dream_tools, harmless, manifest
+from ipyagent.parts.memory.extract import READERS, dream_tools, harmless, manifest
 from ipyagent.parts.memory.index import MOST_LINES
 from ipyagent.parts.memory.ranking import filled
 from ipyagent.parts.memory.store import Memory, MemoryStore
@@ -74,12 +74,12 @@ EVERYWHERE = (
     " These memories are the user's for all projects. You have the memory tool alone and cannot look into any "
     "project: nothing is refuted by a file that you do not see."
 )
+FILES = "Check what can be checked: does a file, column or function that a memory names still exist ({})? "
 HERE = (
-    "Check what can be checked: does a file, column or function that a memory names still exist (glob, grep, "
-    "read_file)? Did a later session say otherwise? Ask `past_sessions` for exactly what you doubt; transcripts are "
-    "never read whole. Sessions since the last time: {}."
+    "Did a later session say otherwise? Ask `past_sessions` for exactly what you doubt; transcripts are never read "
+    "whole. Sessions since the last time: {}."
 )
-"""How memories of a project are checked; those for all projects, as AMONG says."""
+"""How memories of a project are checked, after FILES where they can be read; those for all projects, as AMONG says."""
 AMONG = "Check the memories against each other: does a later one say otherwise?"
 _WRITES = ("create", "str_replace", "insert", "delete", "rename")
 
@@ -172,18 +172,27 @@ def system() -> str:
 
 
 def order(
-    memories: Sequence[Memory], *, scope: str, findings: Sequence[str], sessions: Sequence[str], last: float, now: float
+    memories: Sequence[Memory],
+    *,
+    scope: str,
+    readers: Sequence[str],
+    findings: Sequence[str],
+    sessions: Sequence[str],
+    last: float,
+    now: float,
 ) -> str:
-    """What a dream is told. `memories` newest first; `findings` what is wrong with index and headers; `sessions`
-    ids of those since the `last` dream (Unix time, 0.0: never), newest first; `now` Unix time."""
-    here = scope == "project"
+    """What a dream is told. `memories` newest first; `readers` the tools that it reads files with; `findings` what is
+    wrong with index and headers; `sessions` ids of those since the `last` dream (Unix time, 0.0: never), newest first;
+    `now` Unix time."""
+    here, looks = scope == "project", FILES.format(", ".join(readers)) if readers else ""
+    refuted = f"{'a file you looked at, ' if readers else ''}a later memory or the user's later words"
     values = {
         "today": datetime.fromtimestamp(now).strftime("%A %Y-%m-%d"),
         "last": f"the last time was {datetime.fromtimestamp(last):%Y-%m-%d}" if last else "this is the first time",
         "scope": scope,
         "care": "" if here else EVERYWHERE,
-        "gather": HERE.format(", ".join(sessions[:MOST_FINDINGS]) or "none") if here else AMONG,
-        "refuted": "a file you looked at, a later memory or the user's later words" if here else "a later memory",
+        "gather": looks + HERE.format(", ".join(sessions[:MOST_FINDINGS]) or "none") if here else AMONG,
+        "refuted": refuted if here else "a later memory",
         "findings": "\n".join(f"- {harmless(each)}" for each in findings[:MOST_FINDINGS]) or "(nothing)",
         "memories": manifest(memories),
         "replies": str(MOST_REPLIES),
@@ -376,7 +385,7 @@ class Dream(NullSurface):
         await self._connect(session, model, tools, name)
         access = await whole(partial(self._access, session, staging))
         workspace = replace(self._setup.workspace(session, main), read_stamps={}, memory=access)
-        said = await whole(partial(self._order, staging))
+        said = await whole(partial(self._order, staging, [name for name in tools if name in READERS]))
         before = self._setup.spending.today() if settings.max_cost_per_day else 0.0
         timer, began, status = asyncio.timeout(MOST_SECONDS), time.monotonic(), "stopped"
         try:
@@ -461,11 +470,12 @@ class Dream(NullSurface):
         )
         return access
 
-    def _order(self, staging: DreamWorkspace) -> UserMessage:
+    def _order(self, staging: DreamWorkspace, readers: Sequence[str]) -> UserMessage:
         copy, project = staging.copy, self._setup.project
         text = order(
             copy.list(),
             scope=copy.scope,
+            readers=readers,
             findings=[finding.text for finding in copy.index.doctor()],
             sessions=list(written_since(project.session_folders(), self._last) if copy.scope == "project" else ()),
             last=self._last,

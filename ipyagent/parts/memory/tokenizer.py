@@ -394,9 +394,6 @@ class Passages:
     def __len__(self) -> int:
         return len(self._begins) - self._first
 
-    def __contains__(self, word: str) -> bool:
-        return bool(self._of(word))
-
     def _of(self, word: str) -> Sequence[int]:
         places = self._places.get(word, _NOWHERE)
         return places[bisect_left(places, self._begins[self._first]) :] if self._first else places

@@ -73,9 +73,7 @@ CASES: dict[str, tuple[bytes, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_wrong_is_told_and_the_rest_is_read(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_wrong_is_told_and_the_rest_is_read(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     data, fields, problem = CASES[case]
     started = time.thread_time()

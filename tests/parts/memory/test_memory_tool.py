@@ -432,9 +432,7 @@ def test_a_change_without_the_users_words_leaves_their_own_memory_as_it_is(desk:
     assert one(desk, "a.md") == ("feedback", "said")
 
 
-def test_moving_a_memory_to_another_scope_loses_nothing_that_stands_there_or_was_written_meanwhile(
-    desk: Desk,
-) -> None:
+def test_moving_a_memory_to_another_scope_loses_nothing_that_stands_there_or_was_written_meanwhile(desk: Desk) -> None:
     for scope in ("project", "user"):
         text = header("feedback", f"{SAID} {scope}")
         desk.do(command="create", path=f"/memories/{scope}/a.md", file_text=text, said=WORDS)

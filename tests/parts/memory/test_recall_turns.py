@@ -37,6 +37,7 @@ from ipyagent.practice.replies import tool as calls
 from ipyagent.practice.server import PracticeServer
 
 Make = Callable[..., Agent]
+Save = Callable[..., Path]
 OLD = time.time() - 12 * 86_400
 
 
@@ -87,7 +88,7 @@ def make(tmp_path: Path, server: PracticeServer) -> Iterator[Make]:
 
 
 @pytest.fixture
-def save(tmp_path: Path) -> Callable[..., Path]:
+def save(tmp_path: Path) -> Save:
     def write(name: str, description: str, body: str = "", *, scope: str = "project", when: float = OLD) -> Path:
         folder = {"project": tmp_path / "project" / ".ipyagent", "user": tmp_path / "home"}[scope] / "memory"
         folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +111,7 @@ def shown(agent: Agent) -> list[list[str]]:
     return [[memory.path.rpartition("/")[2] for memory in event.memories] for event in found]
 
 
-def test_a_handful_of_memories_is_not_worth_a_request(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+def test_a_handful_of_memories_is_not_worth_a_request(make: Make, brain: Brain, save: Save) -> None:
     for number in range(5):
         save(f"plots{number}.md", f"Plots of kind {number} use the colour-blind palette")
     agent = make(recall_selector_from=6, recall_when="before")
@@ -125,7 +126,7 @@ def test_a_handful_of_memories_is_not_worth_a_request(make: Make, brain: Brain, 
 
 
 def test_where_the_server_has_no_small_model_the_main_one_chooses_and_that_is_said_once(
-    make: Make, brain: Brain, save: Callable[..., Path], server: PracticeServer
+    make: Make, brain: Brain, save: Save, server: PracticeServer
 ) -> None:
     for number in range(3):
         save(f"plots{number}.md", f"Totals of kind {number} are in thousands of euros")
@@ -139,7 +140,7 @@ def test_where_the_server_has_no_small_model_the_main_one_chooses_and_that_is_sa
 
 
 def test_words_alone_stand_before_the_first_request_apart_from_it_and_nothing_comes_twice_in_a_session(
-    make: Make, brain: Brain, save: Callable[..., Path]
+    make: Make, brain: Brain, save: Save
 ) -> None:
     save("plots.md", "Plots use the colour-blind palette")
     save("money.md", "Totals are in thousands of euros", scope="user")
@@ -169,9 +170,7 @@ def test_words_alone_stand_before_the_first_request_apart_from_it_and_nothing_co
 
 
 @pytest.mark.paced
-def test_beside_the_request_the_choice_comes_in_between_tool_rounds(
-    make: Make, brain: Brain, save: Callable[..., Path]
-) -> None:
+def test_beside_the_request_the_choice_comes_in_between_tool_rounds(make: Make, brain: Brain, save: Save) -> None:
     save("plots.md", "Plots use the colour-blind palette")
     save("other.md", "Invoices go out on Mondays")
     agent = make()
@@ -203,7 +202,7 @@ def came(agent: Agent) -> None:
 
 
 def test_what_comes_too_late_waits_for_the_next_request_that_it_fits_or_is_dropped(
-    make: Make, brain: Brain, save: Callable[..., Path]
+    make: Make, brain: Brain, save: Save
 ) -> None:
     save("plots.md", "Plots use the colour-blind palette")
     for following, fits in (("make the plot larger", True), ("what is the capital of Norway", False)):
@@ -223,9 +222,7 @@ def test_what_comes_too_late_waits_for_the_next_request_that_it_fits_or_is_dropp
 
 
 @pytest.mark.paced
-def test_a_selector_that_takes_too_long_leaves_it_to_the_ranking(
-    make: Make, brain: Brain, save: Callable[..., Path]
-) -> None:
+def test_a_selector_that_takes_too_long_leaves_it_to_the_ranking(make: Make, brain: Brain, save: Save) -> None:
     save("plots.md", "Plots use the colour-blind palette")
     brain.thinks = 6.0
     agent = make(recall_when="before")
@@ -237,9 +234,7 @@ def test_a_selector_that_takes_too_long_leaves_it_to_the_ranking(
     assert note.by == "ranking"
 
 
-def test_a_selector_that_fails_leaves_it_to_the_ranking_and_says_so_once(
-    make: Make, brain: Brain, save: Callable[..., Path]
-) -> None:
+def test_a_selector_that_fails_leaves_it_to_the_ranking_and_says_so_once(make: Make, brain: Brain, save: Save) -> None:
     save("plots.md", "Plots use the colour-blind palette")
     save("money.md", "Totals are in thousands of euros")
     for choice in (fault(500), fault(404), text("I would rather not.")):
@@ -254,7 +249,7 @@ def test_a_selector_that_fails_leaves_it_to_the_ranking_and_says_so_once(
 
 
 def test_each_switch_turns_it_off_and_nothing_of_an_untrusted_project_is_recalled(
-    make: Make, brain: Brain, save: Callable[..., Path]
+    make: Make, brain: Brain, save: Save
 ) -> None:
     save("plots.md", "Plots use the evil palette")
     for off in ({"memory": False}, {"recall": False}, {"recall_files": 0}):
@@ -273,7 +268,7 @@ def test_each_switch_turns_it_off_and_nothing_of_an_untrusted_project_is_recalle
     assert sorted(shown(agent)[0]) == ["mine.md", "plots.md"]
 
 
-def test_a_session_shows_no_more_bytes_than_it_may(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+def test_a_session_shows_no_more_bytes_than_it_may(make: Make, brain: Brain, save: Save) -> None:
     for number in range(6):
         save(f"plots{number * 3}.md", f"Plots of kind{number} use the palette", "plots " + "x" * 3_000)
     agent = make(recall_selector=False, recall_bytes=8_000)
@@ -285,7 +280,7 @@ def test_a_session_shows_no_more_bytes_than_it_may(make: Make, brain: Brain, sav
 
 
 def test_a_resumed_session_knows_what_was_shown_and_a_compaction_forgets_it(
-    make: Make, brain: Brain, save: Callable[..., Path]
+    make: Make, brain: Brain, save: Save
 ) -> None:
     save("plots.md", "Plots use the colour-blind palette")
     agent = make(recall_selector=False)
@@ -303,7 +298,7 @@ def test_a_resumed_session_knows_what_was_shown_and_a_compaction_forgets_it(
 
 
 def test_what_still_holds_is_told_with_the_memory_and_a_damaged_one_or_index_costs_no_turn(
-    make: Make, brain: Brain, save: Callable[..., Path]
+    make: Make, brain: Brain, save: Save
 ) -> None:
     save("plots.md", "Plots of orders", "Plot `df.region` of `orders.csv`; `df['price']` is in euros.")
     save("broken.md", "x").write_bytes(b"---\nname: [\n\xff\xfe plots palette \x00\n")
@@ -321,7 +316,7 @@ def test_what_still_holds_is_told_with_the_memory_and_a_damaged_one_or_index_cos
     assert "`orders.csv` exists, changed just now, after this was written" in words
 
 
-def test_a_dry_run_tells_what_would_be_picked_and_why(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+def test_a_dry_run_tells_what_would_be_picked_and_why(make: Make, brain: Brain, save: Save) -> None:
     save("plots.md", "Plots use the colour-blind palette")
     save("orders.md", "The weekly list of late orders is Anna's, ask her before any of it is sent to the board")
     agent = make()
@@ -336,9 +331,7 @@ def test_a_dry_run_tells_what_would_be_picked_and_why(make: Make, brain: Brain, 
     assert names == {"plots.md", "orders.md"}
 
 
-def test_what_only_the_header_keeps_of_a_memory_is_not_checked(
-    make: Make, brain: Brain, save: Callable[..., Path]
-) -> None:
+def test_what_only_the_header_keeps_of_a_memory_is_not_checked(make: Make, brain: Brain, save: Save) -> None:
     file = save("plots.md", "Plots of orders", "Plot `orders.csv` in blue.")
     words = "remember to plot the orders in blue, as in `fig.png`"
     file.write_text(file.read_text().replace("type: feedback", f"type: feedback\nsource: said\nsaid: {words}"))
@@ -350,9 +343,7 @@ def test_what_only_the_header_keeps_of_a_memory_is_not_checked(
     assert "fig.png" not in brain.words(0)
 
 
-def test_a_dry_run_leaves_out_what_has_nothing_in_common_with_the_request(
-    make: Make, save: Callable[..., Path]
-) -> None:
+def test_a_dry_run_leaves_out_what_has_nothing_in_common_with_the_request(make: Make, save: Save) -> None:
     pytest.importorskip("wordllama", reason="the extra `embeddings` is not installed")
     save("plots.md", "Plots use the colour-blind palette")
     save("wiki.md", "The wiki is at wiki.example.org", when=OLD - 9_000)

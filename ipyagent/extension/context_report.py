@@ -7,6 +7,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ from ipyagent.ui.buttons import ButtonBridge
 from ipyagent.ui.charts import context_chart, window_chart
 from ipyagent.ui.markdown import harmless
 from ipyagent.ui.static import static_bundle
+from ipyagent.ui.theme import STATIC_CLASSES
 from ipyagent.ui.timeline import turn_lines
 from ipyagent.version import __version__
 
@@ -80,14 +82,6 @@ def _request(text: str, suffix: str) -> str:
         quoted = "\n".join(f"> {line}" for line in harmless(text).splitlines())
         return f"---\n\n**Request**\n\n{quoted}"
     return "\n".join(f"> {line}" for line in plain(text).splitlines())
-
-
-def write(events: Iterable[Event], path: Path, transcript: Path) -> None:
-    """Write the document, or the transcript itself as .jsonl. Raises UsageError, OSError."""
-    if path.suffix == ".jsonl":
-        path.write_bytes(transcript.read_bytes())
-    else:
-        path.write_text(document(events, path.suffix), encoding="utf-8")
 
 
 USAGE = "%context [--raw] [--at N] [--turns] [--panel]: N is a turn's number, or eN an event's"
@@ -325,7 +319,10 @@ def export(agent: Agent, path: Path) -> str:
     if session is None:
         raise UsageError("no session to export yet: start one with a %%agent cell")
     try:
-        write(session.journal.read(), path, session.journal.path)
+        if path.suffix == ".jsonl":
+            path.write_bytes(session.journal.path.read_bytes())
+        else:
+            path.write_text(document(session.journal.read(), path.suffix), encoding="utf-8")
     except OSError as problem:
         raise AgentError(f"cannot write {path} ({problem.strerror}): name a file in an existing folder") from None
     return f"wrote {path} ({path.stat().st_size:,} bytes, {counted(len(session.history.turns), 'turn')})"
@@ -429,7 +426,6 @@ def saving_lines(history: SessionState) -> list[str]:
 
 _CELL = "padding:1px 10px;text-align:right"
 _LEFT = "padding:1px 10px;text-align:left"
-_FRAME = '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
 
 
 class StepPanel:
@@ -461,7 +457,10 @@ class StepPanel:
 
         self._shown.append(first)
         button = self._bridge.button
-        self._marks = button(lambda: self._ask(self.next)), button(lambda: self._ask(self.back))
+        self._marks = (
+            button(partial(self._post, partial(self._do, self.next))),
+            button(partial(self._post, partial(self._do, self.back))),
+        )
         display(self.bundle(), display_id=self._display, raw=True)  # type: ignore[no-untyped-call] # no types
 
     def next(self) -> None:
@@ -477,9 +476,6 @@ class StepPanel:
         if self._shown and _is_done(self._shown[-1]):
             self._shown.pop()
         self._said = said
-
-    def _ask(self, act: Callable[[], None]) -> None:
-        self._post(lambda: self._do(act))
 
     def _do(self, act: Callable[[], None]) -> None:
         self._said = "working …"
@@ -510,7 +506,7 @@ class StepPanel:
             parts.append(f"<div><em>{escape(self._said)}</em></div>")
         elif newest is not None:
             parts += _next_html(newest)
-        return _FRAME + "".join(parts) + self._buttons() + "</div>"
+        return f'<div class="{STATIC_CLASSES}">{"".join(parts)}{self._buttons()}</div>'
 
     def _buttons(self) -> str:
         if self._marks is None:

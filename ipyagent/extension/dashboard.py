@@ -22,12 +22,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ipyagent.agent import Agent
-from ipyagent.errors import AgentError
+from ipyagent.errors import AgentError, JournalError
 from ipyagent.escape import escape, line
-from ipyagent.extension.stored_sessions import Archive
-from ipyagent.journal.events import Event, TurnEnded
-from ipyagent.journal.journal import TRANSCRIPT
+from ipyagent.journal.events import (
+    ChildEnded,
+    Event,
+    ForkEnded,
+    SessionStarted,
+    TurnEnded,
+    UsageReported,
+    UserMessage,
+)
+from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.protocols import WindowState
 from ipyagent.loop.session import Session
 from ipyagent.parts import Part, Tab
@@ -340,7 +349,7 @@ def static_board(board: Dashboard, mark: str = "", only: str = "") -> dict[str, 
         parts += [f"*{more}*"] if more else []
     door = f' data-ipyagent-board="{escape(mark)}"' if mark else ""
     return {
-        "text/html": f'<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore"{door}>{html}</div>',
+        "text/html": f'<div class="{theme.STATIC_CLASSES}"{door}>{html}</div>',
         "text/markdown": "\n\n".join(parts) + "\n",
         "text/plain": "\n".join(board_lines(board, only)),
     }
@@ -351,7 +360,7 @@ def waiting_board(mark: str) -> dict[str, str]:
     words = "context, memory, skills, sub-agents and sessions"
     door = f'data-ipyagent-board="{escape(mark)}"'
     return {
-        "text/html": f'<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore" {door}>ipyagent: {words} …</div>',
+        "text/html": f'<div class="{theme.STATIC_CLASSES}" {door}>ipyagent: {words} …</div>',
         "text/plain": f"ipyagent: {words}",
     }
 
@@ -414,6 +423,66 @@ class ContextTab(BoardTab):
     def html(self, table: Rows) -> str:
         shown = timeline_ui.newest(self.shown, TURNS, STATIC_MARKS)
         return timeline_ui.static_timeline(shown, self._window)["text/html"]
+
+
+class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session on the disk. `changed` in seconds of the epoch; `bytes` of its transcript; `cost` in dollars
+    (None: no price known); `problem` why it cannot be read."""
+
+    session: str
+    changed: float
+    bytes: int
+    notebook: str = ""
+    forked_from: str = ""
+    first: str = ""
+    turns: int = 0
+    cost: float | None = 0.0
+    problem: str = ""
+
+
+class Archive:
+    """Reads sessions of folders when they are asked for; files that did not change are not read again."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, StoredSession] = {}
+
+    def __repr__(self) -> str:
+        return f"<Archive, {len(self._known)} read>"
+
+    def look(self, folder: Path) -> StoredSession:
+        """The session in a folder as it is now."""
+        path = folder / TRANSCRIPT
+        try:
+            stat = path.stat()
+        except OSError as problem:
+            return StoredSession(session=folder.name, changed=0.0, bytes=0, problem=problem.strerror or str(problem))
+        known = self._known.get(folder)
+        if known is None or (known.changed, known.bytes) != (stat.st_mtime, stat.st_size):
+            known = self._known[folder] = _read(folder.name, path, stat.st_mtime, stat.st_size)
+        return known
+
+
+def _read(name: str, path: Path, changed: float, size: int) -> StoredSession:
+    notebook, forked, first, turns, cost, problem = "", "", "", 0, 0.0, ""
+    priced = True
+    try:
+        for event in read_events(path):
+            match event:
+                case SessionStarted():
+                    notebook, forked = event.notebook, event.forked_from
+                case UserMessage():
+                    first, turns = first or event.text, turns + 1
+                case UsageReported() | ForkEnded() | ChildEnded():
+                    priced = priced and event.cost is not None
+                    cost += event.cost or 0.0
+                case _:
+                    pass
+    except JournalError as wrong:
+        problem = str(wrong)
+    return StoredSession(
+        session=name, changed=changed, bytes=size, notebook=notebook, forked_from=forked, first=first, turns=turns,
+        cost=cost if priced else None, problem=problem,
+    )  # fmt: skip
 
 
 class SessionsTab(BoardTab):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ipyagent.assembly.requests import NullSurface
 from ipyagent.errors import UsageError, nearest
@@ -62,11 +63,11 @@ def _panel(extension: Extension, cell: str, recording: Recording | None) -> Surf
     from ipyagent.parts.memory.browsing import MemoryUndo
     from ipyagent.ui.panel import PanelSurface
 
-    kernel, agent = extension.shell.kernel, extension.agent_now
+    agent = extension.agent_now
     part = agent.parts.get(MemoryPart)
     return PanelSurface(
         agent.stop,
-        lambda comm, click: route_clicks(kernel, comm, click),
+        partial(route_clicks, extension.shell.kernel),
         undo_actions=MemoryUndo(part.memories, lambda: agent.session) if part is not None else None,
         buttons=buttons_of(extension),
         as_cells=as_cells(extension, cell),
@@ -97,10 +98,10 @@ def is_live(extension: Extension) -> bool:
 
 def _told(extension: Extension, only: str) -> str:
     """The part that is named by `only`, or all of them: static in a kernel, else the text."""
-    from ipyagent.extension.dashboard import board_lines, static_board
+    from ipyagent.extension.dashboard import Dashboard, board_lines, static_board
 
     shell = extension.shell
-    board = _board(extension, None)
+    board = Dashboard(extension.agent_now, shell)
     board.read_now()
     try:
         if getattr(shell, "kernel", None) is None:
@@ -113,15 +114,10 @@ def _told(extension: Extension, only: str) -> str:
 
 def live_board(extension: Extension) -> Dashboard:
     """The one board of this kernel."""
-    from ipyagent.kernel.frontend import route_clicks
-
-    if extension.board is None:
-        kernel = extension.shell.kernel
-        extension.board = _board(extension, lambda comm, click: route_clicks(kernel, comm, click))
-    return extension.board  # type: ignore[no-any-return] # kept as anything, since it is imported on use
-
-
-def _board(extension: Extension, route: Any) -> Dashboard:
     from ipyagent.extension.dashboard import Dashboard
 
-    return Dashboard(extension.agent_now, extension.shell, route)
+    if extension.board is None:
+        shell = extension.shell
+        extension.board = Dashboard(extension.agent_now, shell, partial(route_clicks, shell.kernel))
+    return extension.board  # type: ignore[no-any-return] # kept as anything, since it is imported on use
+

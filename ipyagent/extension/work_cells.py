@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from ipyagent.journal.events import (
     TurnEnded,
     UserMessage,
 )
-from ipyagent.kernel.frontend import running_cell
+from ipyagent.kernel.frontend import route_clicks, running_cell
 from ipyagent.kernel.notebook import Notebook, new_cell
 from ipyagent.kernel.workspace import BACKUPS
 from ipyagent.loop.watching import CodeWatch
@@ -70,12 +71,10 @@ def as_cells(extension: Extension, below: str) -> AsCells:
 
 def buttons_of(extension: Extension) -> ButtonBridge:
     """The kernel's one `ButtonBridge`, made with its first button."""
-    from ipyagent.kernel.frontend import route_clicks
     from ipyagent.ui.buttons import ButtonBridge
 
     if extension.buttons is None:
-        kernel = extension.shell.kernel
-        extension.buttons = ButtonBridge(lambda comm, click: route_clicks(kernel, comm, click))
+        extension.buttons = ButtonBridge(partial(route_clicks, extension.shell.kernel))
     return extension.buttons
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
 from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
-from ipyagent.journal.recorded import Recording, recording_of
+from ipyagent.journal.recorded import Recording
 from ipyagent.ui import theme
 from ipyagent.ui.buttons import AsCells, ButtonBridge, UndoActions, UndoController
 from ipyagent.ui.items import QuestionItem, ReadLine, ask_on_a_line, call_key
@@ -190,12 +190,11 @@ class PanelSurface:
         with self._settling:  # the newest is the last to be sent
             marks = self._take_back.marks(self._loop) if self._take_back is not None else {}
             cells = self._as_cells.button(self._events) if self._as_cells is not None else ""
-            bundles = static_sections(list(self._events), self._last, len(self._parts), marks, cells)
-            recorded = recording_of(self._recording.events if self._recording is not None else self._events)
-            for part, bundle in zip(self._parts, bundles, strict=True):
+            there = len(self._parts)
+            sections = static_sections(self._events, self._last, there, marks, cells, recording=self._recording)
+            for part, (bundle, kept) in zip(self._parts, sections, strict=True):
                 if part.settled.get("settle") == bundle:
                     continue
-                kept = recorded if part is self._parts[-1] else {}
                 update_display(bundle, metadata=kept, display_id=part.display, raw=True)  # type: ignore[no-untyped-call]  # no types
                 with self._lock:
                     part.settled = {"settle": bundle, "metadata": kept, "id": part.model}

@@ -7,11 +7,12 @@ size; a turn that did not finish says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import assert_never
+from typing import Any, assert_never
 
 from ipyagent.escape import escape, exact, line, plain
 from ipyagent.journal.events import Event
 from ipyagent.journal.protocols import TurnStatus
+from ipyagent.journal.recorded import Recording, recording_of
 from ipyagent.ui import markdown
 from ipyagent.ui.item_views import item_lines, main_argument, pages_markdown, sources
 from ipyagent.ui.items import (
@@ -31,7 +32,7 @@ from ipyagent.ui.items import (
 )
 from ipyagent.ui.meter import dollars, duration, meter
 from ipyagent.ui.segments import cut, item_html, printed
-from ipyagent.ui.theme import MemoryAction, Theme
+from ipyagent.ui.theme import STATIC_CLASSES, MemoryAction, Theme
 from ipyagent.ui.transcript import TurnTranscript
 
 BUNDLE_CHARS = 1_000_000
@@ -42,9 +43,6 @@ OUTPUT_CHARS = 20_000
 
 MARKDOWN_PICTURES = 100_000
 """Characters of pictures in a document in Markdown; beside the HTML form in a cell there is none."""
-
-# MathJax leaves this class alone: "$5 and $6" is not a formula.
-_FRAME = '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
 
 
 def static_bundle(events: Iterable[Event], status: TurnStatus | None) -> dict[str, str]:
@@ -61,9 +59,15 @@ def static_sections(
     count: int,
     marks: Mapping[MemoryAction, str] | None = None,
     cells: str = "",
-) -> list[dict[str, str]]:
-    """The turn as it stays in the cell that ran it: `count` bundles, between which the outputs of its code stand.
-    `marks` as in `Theme`, `cells` the mark of the button that inserts its code as cells."""
+    *,
+    recording: Recording | None = None,
+    ended: bool = True,
+) -> list[tuple[dict[str, str], dict[str, Any]]]:
+    """The turn as it stays in the cell that ran it: `count` bundles, between which the outputs of its code stand, each
+    with its metadata. `marks` as in `Theme`, `cells` the mark of the button that inserts its code as cells,
+    `recording` what is replayed here (None: the turn is new); of a turn that has `ended` the last keeps what a replay
+    needs."""
+    events = list(events)
     transcript = TurnTranscript()
     for event in events:
         transcript.add(event)
@@ -72,7 +76,8 @@ def static_sections(
         sections[min(transcript.section(item.key), count - 1)].append(item)
     footer = footer_line(transcript, status)
     last = _bundle(sections.pop(), footer, marks or {}, cells, cell=True)
-    return [*(_bundle(items, "", marks or {}, "", cell=True) for items in sections), last]
+    kept = recording_of(recording.events if recording is not None else events) if ended else {}
+    return [*((_bundle(items, "", marks or {}, "", cell=True), {}) for items in sections), (last, kept)]
 
 
 def _bundle(
@@ -119,7 +124,7 @@ def _html(items: Sequence[Item], footer: str, marks: Mapping[MemoryAction, str],
             kept.append(part if room >= 0 else rest)
     small = f'<div style="margin-top:4px;opacity:.75"><small>{escape(footer)}</small></div>' if footer else ""
     small += _as_cells(cells) if cells else ""
-    return _FRAME + "\n".join(kept) + small + "</div>"
+    return f'<div class="{STATIC_CLASSES}">' + "\n".join(kept) + small + "</div>"
 
 
 def _pull(items: Sequence[Item], at: int) -> str:

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, assert_never
 from ipyagent.escape import exact, line, plain
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, Streamed
 from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
-from ipyagent.journal.recorded import Recording, recording_of
+from ipyagent.journal.recorded import Recording
 from ipyagent.kernel.output import output
 from ipyagent.ui import markdown
 from ipyagent.ui.item_views import item_lines, main_argument, sources
@@ -362,10 +362,9 @@ class TextSurface:
         elif _in_kernel():
             from IPython.display import display
 
-            sections = static_sections(self._events, self._status, len(self._outputs))
-            recorded = recording_of(self._recording.events if self._recording is not None else self._events)
-            for number, (bundle, outputs) in enumerate(zip(sections, self._outputs, strict=True), 1):
-                kept = recorded if number == len(sections) else {}
+            there = len(self._outputs)
+            sections = static_sections(self._events, self._status, there, recording=self._recording)
+            for (bundle, kept), outputs in zip(sections, self._outputs, strict=True):
                 display(bundle, metadata=kept, raw=True)  # type: ignore[no-untyped-call]  # no types
                 for publish in outputs:
                     publish()
@@ -492,11 +491,10 @@ class MirrorSurface:
         began = time.monotonic()
         with self._lock:
             names = tuple(self._displays)
-            recorded: dict[str, Any] = {}
-            if self._closed:
-                recorded = recording_of(self._recording.events if self._recording is not None else self._events)
-            for name, bundle in zip(names, static_sections(self._events, self._status, len(names)), strict=True):
-                kept = recorded if name == names[-1] else {}
+            sections = static_sections(
+                self._events, self._status, len(names), recording=self._recording, ended=self._closed
+            )
+            for name, (bundle, kept) in zip(names, sections, strict=True):
                 if self._published.get(name) != (bundle, bool(kept)):
                     update = name in self._published
                     self._published[name] = bundle, bool(kept)

@@ -23,6 +23,8 @@ LINE = "rgba(128,128,128,.28)"
 WARN = "color-mix(in srgb,currentColor 45%,#e67e00)"  # darker on white, lighter on black
 GOOD = "color-mix(in srgb,currentColor 30%,#2b9440)"
 BAD = "color-mix(in srgb,currentColor 25%,#e5393b)"
+STATIC_CLASSES = "ipyagent ia-static tex2jax_ignore mathjax_ignore"
+"""Of what stays in a notebook; MathJax leaves it alone: "$5 and $6" is not a formula."""
 TABLE = "table-layout:auto;border-collapse:collapse;width:100%"
 """A static table: Lab lays tables out in columns of one width, over which names and words flow."""
 NAME = "white-space:nowrap;overflow-wrap:normal"

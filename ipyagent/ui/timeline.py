@@ -143,7 +143,7 @@ def _html(shown: Timeline, window: WindowState | None) -> str:
     marks = "".join(_mark_html(shown, mark, mark.event in kept) for mark in shown.marks)
     of = f" · window {thousands(window.window)}, auto-compact at {thousands(window.auto_mark)}" if window else ""
     return (
-        '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
+        f'<div class="{theme.STATIC_CLASSES}">'
         f"<p><strong>Context timeline</strong> · {len(shown.bars)} turns{of}</p><p><small>{legend}</small></p>"
         f'<table style="{theme.TABLE}">{"".join(rows)}</table>{marks}</div>'
     )

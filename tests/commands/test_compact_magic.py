@@ -94,8 +94,14 @@ def test_without_a_conversation_or_beyond_its_end_it_says_so(place: CompactRoom)
 # ---------------------------------------------------------------------- what it does
 
 
-def test_the_answer_says_what_went_what_stayed_and_what_it_cost(place: CompactRoom) -> None:
+def test_the_answer_says_what_went_what_stayed_and_what_it_cost_and_a_dry_run_does_nothing(place: CompactRoom) -> None:
     agent = weighed(place)
+    requests, events = len(place.bodies), len(place.events(agent))
+    said = agent.compact("--up-to 3 --dry-run")
+    assert "would summarise turns 1 to 3" in said
+    assert "nothing was done" in said
+    assert (len(place.bodies), len(place.events(agent))) == (requests, events)
+    before = Shares().of(place.session(agent).view)
     lines = agent.compact("keep all weights").splitlines()
     (made,) = place.of(agent, Compacted)
     assert len(lines) == 2
@@ -104,6 +110,10 @@ def test_the_answer_says_what_went_what_stayed_and_what_it_cost(place: CompactRo
     assert "it cost $0." in lines[0]
     assert "your newest request" in lines[1]
     assert "%compact --undo" in lines[1]
+    after = Shares().of(place.session(agent).view)
+    assert before["summaries"] == 0
+    assert after["summaries"] > 20
+    assert after["user"] <= before["user"], "a summary is counted as one, not as the user's words"
     assert "- keep all weights" in directive_in(place.calls[-1])
     told = sent(place, agent)
     assert "weigh boxes." in told
@@ -111,16 +121,6 @@ def test_the_answer_says_what_went_what_stayed_and_what_it_cost(place: CompactRo
     assert "done 4" not in told
     said = told.split("<user-messages>", 1)[1].split("</user-messages>", 1)[0]
     assert [f"[{turn}] weigh box {turn}" in said for turn in range(1, 6)] == [True] * 4 + [False]
-
-
-def test_a_summary_is_counted_as_one_and_not_as_the_users_words(place: CompactRoom) -> None:
-    agent = weighed(place)
-    before = Shares().of(agent.session.view)  # type: ignore[union-attr] # it has one
-    agent.compact("")
-    after = Shares().of(agent.session.view)  # type: ignore[union-attr] # it has one
-    assert before["summaries"] == 0
-    assert after["summaries"] > 20
-    assert after["user"] <= before["user"]
 
 
 def test_from_keeps_the_beginning_byte_for_byte(place: CompactRoom) -> None:
@@ -137,7 +137,7 @@ def test_from_keeps_the_beginning_byte_for_byte(place: CompactRoom) -> None:
     assert told.count("weigh box 2") == told.count("weigh box 5") == 1
 
 
-def test_up_to_keeps_the_end(place: CompactRoom) -> None:
+def test_up_to_keeps_the_end_and_one_up_to_a_later_turn_takes_the_first_along(place: CompactRoom) -> None:
     agent = weighed(place)
     agent.compact("--up-to 3")
     told = sent(place, agent)
@@ -146,11 +146,6 @@ def test_up_to_keeps_the_end(place: CompactRoom) -> None:
     assert told.count("weigh box 5") == 1
     with pytest.raises(CompactionFailed, match="already compacted"):
         agent.compact("--up-to 2")
-
-
-def test_a_second_one_up_to_a_later_turn_takes_the_first_along(place: CompactRoom) -> None:
-    agent = weighed(place)
-    agent.compact("--up-to 2")
     place.summaries = [text("<summary>Four boxes.</summary>")]
     agent.compact("--up-to 4")
     told = sent(place, agent)
@@ -167,44 +162,30 @@ def test_a_second_one_from_a_later_turn_leaves_the_first(place: CompactRoom) -> 
     assert told.index("weigh boxes.") < told.index("weigh box 3") < told.index("The last boxes.")
 
 
-def test_snip_takes_turns_out_without_a_call_and_leaves_a_line(place: CompactRoom) -> None:
+def test_snip_leaves_a_line_without_a_call_and_undo_brings_back_the_newest_decision_then_the_one_before(
+    place: CompactRoom,
+) -> None:
     agent = weighed(place)
-    requests = len(place.bodies)
-    dry = agent.compact("--snip 2:3 --dry-run")
-    assert "would take out turns 2 to 3" in dry
+    before, requests = place.session(agent).view.wire(marks=False)[2], len(place.bodies)
+    assert "would take out turns 2 to 3" in agent.compact("--snip 2:3 --dry-run")
     assert place.of(agent, TurnsRemoved) == []
     assert "took out turns 2 to 3" in agent.compact("--snip 2:3")
     assert len(place.bodies) == requests
     (made,) = place.of(agent, TurnsRemoved)
     assert made.saved > 900
+    snipped = place.session(agent).view.wire(marks=False)[2]
+    agent.compact()
+    assert "undone" in agent.compact("--undo")
+    assert place.session(agent).view.wire(marks=False)[2] == snipped
     told = sent(place, agent)
     assert "[turns 2 to 3 of this conversation were taken out by the user; kept in tool-results/left-1.txt]" in told
     assert "weigh box 2" not in told
     assert "weigh box 1" in told
     assert "weigh box 4" in told
-
-
-def test_undo_brings_the_newest_decision_back_then_the_one_before(place: CompactRoom) -> None:
-    agent = weighed(place)
-    before = place.session(agent).view.wire(marks=False)[2]
-    agent.compact("--snip 2:2")
-    snipped = place.session(agent).view.wire(marks=False)[2]
-    agent.compact()
-    assert "undone" in agent.compact("--undo")
-    assert place.session(agent).view.wire(marks=False)[2] == snipped
     agent.compact("--undo")
-    assert place.session(agent).view.wire(marks=False)[2] == before
+    assert place.session(agent).view.wire(marks=False)[2][: len(before)] == before
     assert len(place.of(agent, DecisionUndone)) == 2
     assert "weigh box 2" in sent(place, agent)
-
-
-def test_dry_run_says_it_and_does_nothing(place: CompactRoom) -> None:
-    agent = weighed(place)
-    requests, events = len(place.bodies), len(place.events(agent))
-    said = agent.compact("--up-to 3 --dry-run")
-    assert "would summarise turns 1 to 3" in said
-    assert "nothing was done" in said
-    assert (len(place.bodies), len(place.events(agent))) == (requests, events)
 
 
 def test_a_turn_that_was_stopped_in_mid_work_can_be_compacted(place: CompactRoom) -> None:
@@ -250,13 +231,11 @@ def test_the_magic_and_the_command_say_the_same(kernel_room: Room) -> None:
     assert "compacted turns 1 to 2" in kernel_room.ok("%compact keep {braces} and $x").streams
     assert "undone" in kernel_room.ok("%agent compact --undo").streams
     assert "did you mean --undo" in kernel_room.refuses("%compact --und")
-    assert kernel_room.server is not None
     asked = [e.body for e in kernel_room.server.messages if e.body and directive_in(e.body)]
     assert "keep {braces} and $x" in directive_in(asked[-1])
 
 
 def test_an_interrupt_ends_it_and_the_next_cell_works(kernel_room: Room) -> None:
-    assert kernel_room.server is not None
     for number in range(2):
         kernel_room.ok(f"%%agent\nbox {number}: {words(number, 1_000)}")
     kernel_room.server.script(Reply(GOOD.content, delay=1.0))

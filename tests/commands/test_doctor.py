@@ -325,7 +325,6 @@ def practice_command(folder: Path) -> tuple[subprocess.Popen[str], str]:
         [sys.executable, "-m", "ipyagent", "practice", "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert made.stdout is not None
     for said in made.stdout:
         if "export " in said:
             return made, said.split("export ")[1].strip()

@@ -7,7 +7,6 @@ from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 from rooms import Room, plain, room
 
 from ipyagent.extension.work_cells import MARK, as_script, work_cells
@@ -22,6 +21,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
+from tests.kernel.forked import executor
 
 
 def turn(request: str, *steps: tuple[str, bool], answer: str = "done") -> list[Event]:
@@ -95,7 +95,7 @@ def test_the_session_becomes_a_notebook_that_runs(place: Room) -> None:
     assert [cell.source for cell in found.cells] == [
         "> load", "n = 20", "n is loaded", "> more", "n += 1\nprint('n is', n)", "21",
     ]  # fmt: skip
-    NotebookClient(found, kernel_name="python3").execute()
+    executor(found, place.folder).execute()
     assert found.cells[4].outputs[0].text == "n is 21\n"
     before = made.read_bytes()
     assert "already exists" in place.refuses("%agent cells out.ipynb")

@@ -50,7 +50,6 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dashboard
     agent = Agent(settings=settings, folder=folder)
     for request in ("hello", f"what is {EVIL}"):
         agent.run_sync(request)
-    assert agent.session is not None
     agent.session.record(ChildStarted(child="a-1", name="count", kind="general", task=f"count {EVIL}", call="c"))
     agent.session.record(ChildProgress(child="a-1", text="Counting rows"))
     agent.session.record(ChildEnded(child="a-1", status="finished", usage=Usage(), cost=0.02, requests=3, seconds=4.0))
@@ -92,7 +91,6 @@ def test_a_skill_takes_as_many_tokens_on_the_board_as_in_the_context(board: Dash
     board.agent.new()
     board.agent.run_sync("hello")
     session = board.agent.session
-    assert session is not None
     assert session.view.calibration.factor != 1.0  # the server counts otherwise than we
     of_names = by_source(session)["skills"]
     skills = board.tabs["skills"]
@@ -128,7 +126,6 @@ def test_what_is_new_is_told_once_and_grows_from_the_last_turn(board: Dashboard)
     board._tell()
     assert board._widget.sent == []
     board.agent.run_sync("hello again")
-    assert board.agent.session is not None
     board.agent.session.record(SkillLoaded(name="count-rows", folder="x", digest="d", by="user", text="t", tokens=1))
     board.read_now()
     board._tell()
@@ -187,7 +184,6 @@ def test_a_session_folder_that_is_gone_is_told_once_and_the_board_goes_on(board:
     agent, before = board.agent, set(threading.enumerate())
     agent.new()
     agent.run_sync("hello")
-    assert agent.session is not None
     agent.notices.clear()
     shutil.rmtree(agent.session.journal.folder)
     board.open()
@@ -217,7 +213,6 @@ def test_a_fault_in_the_board_leaves_a_line_and_a_report_and_a_dead_thread_is_st
     report = Path(line.rpartition(": ")[2])
     assert "IndexError" in report.read_text()
     vars(board.tabs["skills"])["fresh"] = broken
-    assert board._thread is not None
     board._closed = True
     board.wake()
     board._thread.join(5)

@@ -154,10 +154,10 @@ def test_split_loses_nothing(text: str) -> None:
 
 
 def test_a_text_too_long_to_lay_out_loses_nothing_and_says_so() -> None:
-    rows = [f"| {number} | <b>x</b> |" for number in range(9_000)]
+    rows = [f"| {number} | <b>x</b> {'word ' * 60}|" for number in range(600)]
     text = "\n".join(["| a | b |", "|---|---|", *rows])
     page = Page(markdown.render(text))
-    assert all(f"{number}" in page.text for number in (0, 4_499, 8_999))
+    assert all(f"{number}" in page.text for number in (0, 299, 599))
     assert "characters are too many to format" in page.text
     assert page.dangers == []
     mirror = markdown.harmless(text)

@@ -94,9 +94,9 @@ def test_a_whole_that_differs_from_the_stream_replaces_all_of_it() -> None:
 
 
 def test_a_long_stream_is_sent_about_once() -> None:
-    """200 KB in 2,000 ticks: sent in a small multiple of its size, rendered in seconds at most."""
-    words = "".join(f"Paragraph {n} with **bold** words.\n\n" for n in range(1500))
-    words += "```python\n" + "value = compute(1, 'two')  # three\n" * 4000 + "```\n"
+    """50 KB in 500 ticks: sent in a small multiple of its size, rendered in seconds at most."""
+    words = "".join(f"Paragraph {n} with **bold** words.\n\n" for n in range(400))
+    words += "```python\n" + "value = compute(1, 'two')  # three\n" * 1000 + "```\n"
     segments, browser = DeltaBuffer(time.time), Browser()
     began = time.thread_time()
     for at in range(0, len(words), 100):
@@ -105,8 +105,8 @@ def test_a_long_stream_is_sent_about_once() -> None:
     segments.add(text(words))
     browser.take(segments.drain())
     assert browser.received < 25 * len(words)
-    assert time.thread_time() - began < 20
-    assert Page(browser.html).text.count("value = compute") == 4000
+    assert time.thread_time() - began < 5
+    assert Page(browser.html).text.count("value = compute") == 1000
 
 
 def test_live_output_of_a_tool_is_appended_and_its_older_part_dropped() -> None:

@@ -61,8 +61,8 @@ def test_finished_blocks_appear_before_the_reply_is_complete() -> None:
 def test_a_long_block_that_streams_in_is_not_parsed_anew_at_each_piece() -> None:
     def stream(text: str) -> None:
         made, _, _ = surface()
-        for at in range(0, len(text), 20):
-            made.show(Streamed(channel="text", text=text[at : at + 20], ref=""))
+        for at in range(0, len(text), 200):
+            made.show(Streamed(channel="text", text=text[at : at + 200], ref=""))
 
     assert grows(stream, lambda size: "- a row of a long list\n" * (size // 23)) == ""
 

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import nbformat
-from nbclient import NotebookClient
 
 from ipyagent.journal.protocols import Surface
 from ipyagent.ui.terminal import TextSurface
+from tests.kernel.forked import executor
 
 from .pages import HOSTILE, unseen
 from .test_static import hostile_turn
@@ -77,7 +77,7 @@ def test_in_nbclient_one_output_with_three_forms_is_stored(tmp_path: Path) -> No
         "for event in whole_turn(): surface.show(event)\nsurface.close()"
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
-    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    executor(notebook, tmp_path).execute()
     (output,) = notebook.cells[0].outputs
     assert set(output.data) == {"text/html", "text/markdown", "text/plain"}
 

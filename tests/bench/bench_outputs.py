@@ -377,32 +377,33 @@ def on_page(names: list[str], folder: Path) -> dict[str, OnPage]:
         (settings / "tracker.jupyterlab-settings").write_text('{"windowingMode": "none"}')  # every cell is there
         server = Server(folder, environment=environment)
         try:
-            for name, cells in (("plainly.ipynb", _plainly(codes)), ("agent.ipynb", _by_agent(codes))):
-                write_notebook(folder, name, cells)
-                with Page(server, folder) as page:
-                    page.page.route(re.compile(r"^https?://(?!127\.0\.0\.1[:/])"), lambda route: route.abort())
+            with Page(server) as page:
+                page.page.route(re.compile(r"^https?://(?!127\.0\.0\.1[:/])"), lambda route: route.abort())
+
+                def look(place: str, notebook: str) -> None:
+                    shots = [f"{each} - {place} - {notebook.partition('.')[0]}" for each in ("set-up", *names)]
+                    places.setdefault(place, []).append(_drawn(page.page, shots))
+
+                notebooks = {"plainly.ipynb": _plainly(codes), "agent.ipynb": _by_agent(codes)}
+                for name, cells in notebooks.items():
+                    write_notebook(folder, name, cells)
                     page.open(name)
                     for at in range(len(cells)):
                         page.run(at, timeout=120)
                         page.wait_idle()
                         if page.page.evaluate(COUNT) > len(cells):  # `%recall` puts a cell below its own
                             page.page.evaluate(DROP, at + 1)
-
-                    def look(place: str, page: Page = page, name: str = name) -> None:
-                        shots = [f"{each} - {place} - {name.partition('.')[0]}" for each in ("set-up", *names)]
-                        places.setdefault(place, []).append(_drawn(page.page, shots))
-
-                    look("live")
+                    look("live", name)
                     page.save()
                     page.shut_down()
-                    page.page.reload()
                     page.open(name, kernel=False)
                     page.page.wait_for_function(ALL_THERE, arg=len(cells), timeout=60_000)
-                    look("reopened")
-                    html = [sys.executable, "-m", "nbconvert", "--to", "html", str(folder / name)]
-                    subprocess.run(html, check=True, timeout=300)
+                    look("reopened", name)
+                html = [sys.executable, "-m", "nbconvert", "--to", "html", *notebooks]
+                subprocess.run(html, check=True, timeout=300, cwd=folder)
+                for name in notebooks:
                     page.page.goto((folder / name).with_suffix(".html").as_uri(), wait_until="domcontentloaded")
-                    look("nbconvert")
+                    look("nbconvert", name)
         finally:
             server.stop()
     return {
@@ -419,7 +420,7 @@ def _drawn(page: Any, shots: list[str]) -> list[Outputs]:
     seen: list[Outputs] = []
     until = time.monotonic() + 15
     while time.monotonic() < until:
-        page.wait_for_timeout(2_000)
+        page.wait_for_timeout(1_000)
         before, seen = seen, [[Output(*each) for each in page.evaluate(LOOK, at)] for at in range(len(shots))]
         if seen == before:
             break

@@ -48,20 +48,21 @@ PARTS = (
 )
 
 
-def measure() -> dict[str, Any]:
-    """Seconds, milliseconds a frame (median, 95 %), nodes of the board, the largest message in bytes."""
+def measure(part: int = 1) -> dict[str, Any]:
+    """Seconds, milliseconds a frame (median, 95 %), nodes of the board, the largest message in bytes; with one `part`
+    of it all."""
     from tests.browser.lab import Page, Server, write_notebook
 
     found: dict[str, Any] = {"open": {}, "frames": {}}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "project"
         root.mkdir()
-        fill(root)
+        fill(root, part=part)
         write_notebook(root, "big.ipynb", [SETUP, "%agent panel"])
         home = str(Path(folder) / "home")
         server = Server(root, environment={"IPYAGENT_HOME": home, "IPYAGENT_TRUST_ALL": "true"})
         try:
-            with Page(server, root, height=1000) as page:
+            with Page(server, height=1000) as page:
                 largest = [0]
 
                 def count(frame: str | bytes) -> None:
@@ -81,7 +82,7 @@ def measure() -> dict[str, Any]:
                     found["open"][name] = time.monotonic() - began
                     if number == 0:
                         page.wait_done(1)
-                        page.cell(1).locator("[data-turn='2000']").wait_for(timeout=60_000)
+                        page.cell(1).locator(f"[data-turn='{TURNS // part}']").wait_for(timeout=60_000)
                         found["whole"] = time.monotonic() - began
                     if list_:
                         found["frames"][name] = page.page.evaluate(SCROLLED, [f".ia-board {list_}", way])
@@ -93,17 +94,18 @@ def measure() -> dict[str, Any]:
     return found
 
 
-def fill(root: Path, notebook: str = "big.ipynb") -> None:
-    """Ten thousand memories, five hundred skills and a session of two thousand turns, the notebook's, below `root`."""
+def fill(root: Path, notebook: str = "big.ipynb", *, part: int = 1) -> None:
+    """Ten thousand memories, five hundred skills and a session of two thousand turns, the notebook's, below `root`, or
+    this part of them."""
     memories = root / ".ipyagent" / "memory"
     memories.mkdir(parents=True)
-    for number in range(MEMORIES):
+    for number in range(MEMORIES // part):
         kind = ("feedback", "project", "reference", "user")[number % 4]
         file = memories / f"note_{number:05}.md"
         about = f"what came out of run {number} on site {number % 7}"
         file.write_text(f"---\nname: Run {number}\ndescription: {about}\ntype: {kind}\n---\nText.\n")
         os.utime(file, (time.time() - 86_400 - number,) * 2)
-    for number in range(SKILLS):
+    for number in range(SKILLS // part):
         folder = root / "skills" / f"skill-{number:03}"
         folder.mkdir(parents=True)
         steps = "\n".join(f"{step}. Do step {step} of {number} with care." for step in range(1, 40))
@@ -113,7 +115,7 @@ def fill(root: Path, notebook: str = "big.ipynb") -> None:
     sessions.mkdir(parents=True)
     session = Session.create(sessions, SessionStarted(session=SESSION, version=__version__, notebook=notebook))
     session.record(SystemPromptFrozen(system=(_words("Be exact."),), tools=({"name": "get"},), tokens=20))
-    for number in range(1, TURNS + 1):
+    for number in range(1, TURNS // part + 1):
         text = f"request {number}: the rows of site {number % 7}"
         session.record(UserMessage(text=text, blocks=(_words(text),)))
         use = {"type": "tool_use", "id": f"t{number}", "name": "get", "input": {"site": number % 7}}

@@ -16,7 +16,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,12 @@ from typing import Any
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, BrowserContext, Locator, Playwright, expect, sync_playwright
+from playwright.sync_api import Page as Tab
 
 from tests.kernel.forked import in_server
 
+TRUSTED = "%load_ext ipyagent\n%config IPyAgent.trust_all = True\n"
+"""A first cell where memories are there before the agent is."""
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHROMIUM = os.environ.get("IPYAGENT_CHROMIUM", "/usr/bin/chromium")
 CHROME_FLAGS = (
@@ -42,13 +45,23 @@ PANEL = (
     " if (w.context && w.content && w.content.widgets) { p = w; break; }"
 )
 
-
+THEMES = (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light"))
+SHOTS = os.environ.get("IPYAGENT_SCREENSHOTS")
+"""A folder for pictures that people will look at; without it none is taken."""
 _PAINTED = """dark => {
   const probe = document.body.appendChild(document.createElement("i"));
   probe.style.backgroundColor = "var(--jp-layout-color1)";
   const light = Number(/\\d+/.exec(getComputedStyle(probe).backgroundColor)[0]);
   probe.remove();
   return dark === light < 128;
+}"""
+_TIDIED = """async base => {
+  const app = window.jupyterapp;
+  if (!app || location.origin !== base) return false;
+  for (const widget of [...app.shell.widgets("main")]) widget.dispose();
+  app.shell.collapseRight();
+  document.body.style.height = "";
+  return true;
 }"""
 
 
@@ -57,6 +70,23 @@ def write_notebook(folder: Path, name: str, cells: list[str]) -> str:
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, folder / name)
     return name
+
+
+def stored(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The cells of the file; none while it is being written, which jupyter-collaboration does in place."""
+    try:
+        cells: list[dict[str, Any]] = json.loads((folder / name).read_bytes())["cells"]
+    except json.JSONDecodeError:
+        return []
+    return [{**cell, "source": "".join(cell["source"])} for cell in cells]
+
+
+def until(ready: Callable[[], Any], what: str | Callable[[], str], seconds: float = PATIENCE) -> None:
+    """Wait for a condition; `what` says in the end what did not come."""
+    end = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < end, f"no {what() if callable(what) else what} after {seconds} s"
+        time.sleep(0.05)
 
 
 class Server:
@@ -110,9 +140,6 @@ class Server:
             f"--{trait}.expose_app_in_browser=True",
         ]  # fmt: skip
         self.log = root / f"server-{app}.log"
-        self._given = own / "given"
-        shutil.rmtree(self._given, ignore_errors=True)
-        shutil.copytree(root, self._given, ignore=lambda *_: {".jupyter", self.log.name})
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, cwd=root, env=environment, start_new_session=True
@@ -146,18 +173,18 @@ class Server:
         (folder / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
 
     def begin_anew(self) -> None:
-        """As it was when it had started: no kernels, and in its folder the files that it was given, none else."""
+        """As it was when it had started: no kernels, and no files in its folder."""
         self._shut_kernels()
         for left in self.root.iterdir():
             if left != self.log and left.name != ".jupyter":
                 shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
-        shutil.copytree(self._given, self.root, dirs_exist_ok=True)
         for kind in ("settings", "workspaces"):
             shutil.rmtree(self.root / ".jupyter" / kind, ignore_errors=True)
         self._quiet()
 
     def stop(self) -> None:
         """Ends the server and its kernels (they share its process group or are its children)."""
+        CHROME.forget(self)
         if self._process.poll() is None:
             with suppress(OSError, AttributeError):  # else they end with their server
                 self._shut_kernels()
@@ -182,10 +209,12 @@ class Server:
 
 
 class Chromium:
-    """One browser for all pages of a module, with what it has cached of the servers."""
+    """One browser for all pages, with what it has cached of the servers; a JupyterLab whose test has ended well waits
+    in its page for the next one: loading it takes five seconds of processor time."""
 
     def __init__(self) -> None:
         self._started: tuple[Playwright, Browser, BrowserContext] | None = None
+        self._waiting: dict[Server, Tab] = {}
 
     def context(self, given: Mapping[str, Any]) -> BrowserContext:
         """The common one, or one of its own for a page that has wishes."""
@@ -200,7 +229,23 @@ class Chromium:
         _, browser, common = self._started
         return browser.new_context(**given) if given else common
 
+    def waiting(self, server: Server) -> Tab | None:
+        """The server's JupyterLab without documents, if there is one."""
+        return self._waiting.pop(server, None)
+
+    def put_back(self, server: Server, tab: Tab, *, well: bool) -> None:
+        """After a test: what still shows JupyterLab waits for the next one, all else is closed."""
+        if well and server.app == "lab" and server not in self._waiting and tab.evaluate(_TIDIED, server.base):
+            self._waiting[server] = tab
+        else:
+            tab.close()
+
+    def forget(self, server: Server) -> None:
+        if (tab := self.waiting(server)) is not None:
+            tab.close()
+
     def close(self) -> None:
+        self._waiting.clear()
         if self._started is not None:
             playwright, browser, _ = self._started
             self._started = None
@@ -212,32 +257,45 @@ CHROME = Chromium()
 
 
 class Page:
-    """A page on a server."""
+    """A page on a server; `anew`: it is loaded, as by a person who comes back, where otherwise the JupyterLab of the
+    test before may show the notebook. `context` are wishes of Playwright."""
 
-    def __init__(self, server: Server, shots: Path, *, width: int = 1100, height: int = 850, **context: Any) -> None:
+    def __init__(
+        self, server: Server, *, width: int = 1100, height: int = 850, anew: bool = False, **context: Any
+    ) -> None:
         self.server = server
-        self.shots = shots
         opened = CHROME.context(context)
         opened.set_default_timeout(1000 * PATIENCE)
-        self._closes = opened if context else None
-        self.page = opened.new_page()
+        self._own = opened if context else None
+        there = None if context or anew else CHROME.waiting(server)
+        self._loaded = there is not None
+        self.page = there or opened.new_page()
         self.page.set_viewport_size({"width": width, "height": height})
         self.errors: list[str] = []
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("pageerror", self._went_wrong)
+
+    def _went_wrong(self, error: object) -> None:
+        if self.server.app == "lab" or "schema" not in str(error):  # which Notebook 7 misses itself now and then
+            self.errors.append(str(error))
 
     def __enter__(self) -> Page:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for page in self.page.context.pages:
-            page.close()
-        if self._closes is not None:
-            self._closes.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        CHROME.put_back(self.server, self.page, well=kind is None and self._own is None)
+        if self._own is not None:
+            self._own.close()
 
     def open(self, notebook: str, *, kernel: bool = True, fresh: bool = True) -> None:
-        path = "/lab/tree/" if self.server.app == "lab" else "/notebooks/"
-        query = "?reset" if fresh and self.server.app == "lab" else ""
-        self.page.goto(self.server.base + path + notebook + query)
+        if self._loaded:
+            self._loaded = False
+            if self.page.evaluate("() => document.body.dataset.jpThemeLight === 'false'"):
+                self.theme("JupyterLab Light")
+            self.command("docmanager:open", {"path": notebook})
+        else:
+            path = "/lab/tree/" if self.server.app == "lab" else "/notebooks/"
+            query = "?reset" if fresh and self.server.app == "lab" else ""
+            self.page.goto(self.server.base + path + notebook + query)
         self.page.wait_for_selector(".jp-Notebook .jp-Cell")
         self.page.wait_for_function("window.jupyterapp && window.jupyterapp.shell")
         if kernel and self.server.forgetful:
@@ -252,14 +310,29 @@ class Page:
         somebody connects anew (ipython/ipykernel#1554, mended in 7.4), as a person does who reloads the page."""
         try:
             self.wait_idle(15)
-        except TimeoutError:
+        except AssertionError:
             self.page.reload()
             self.page.wait_for_selector(".jp-Notebook .jp-Cell")
             self.wait_idle()
 
     def wait_idle(self, timeout: float = PATIENCE) -> None:
         script = f"() => {{ {PANEL} return p?.context?.sessionContext?.session?.kernel?.status }}"
-        self._until(lambda: self.page.evaluate(script) == "idle", timeout, "an idle kernel")
+        until(lambda: self.page.evaluate(script) == "idle", "idle kernel", timeout)
+
+    def sources(self) -> list[str]:
+        """What stands in the cells, saved or not."""
+        found: list[str] = self.page.evaluate(
+            f"() => {{ {PANEL} return p.content.widgets.map((w) => w.model.sharedModel.getSource()) }}"
+        )
+        return found
+
+    def shows(self, sources: list[str]) -> None:
+        until(lambda: self.sources() == sources, lambda: f"cells {sources}, but {self.sources()}")
+
+    def write(self, cell: int, source: str) -> None:
+        """As by a user who types it and does not save."""
+        script = f"([i, source]) => {{ {PANEL} p.content.widgets[i].model.sharedModel.setSource(source) }}"
+        self.page.evaluate(script, [cell, source])
 
     def run(self, cell: int, *, wait: bool = True, timeout: float = PATIENCE) -> None:
         """Its number goes first: the one that comes is of this run."""
@@ -272,7 +345,7 @@ class Page:
             self.wait_done(cell, timeout)
 
     def wait_done(self, cell: int, timeout: float = PATIENCE) -> None:
-        self._until(lambda: self.prompt(cell).isdigit(), timeout, f"the end of cell {cell}")
+        until(lambda: self.prompt(cell).isdigit(), f"end of cell {cell}", timeout)
 
     def prompt(self, cell: int) -> str:
         return str(self.page.evaluate(f"(i) => {{ {PANEL} return p.content.widgets[i].prompt ?? '' }}", cell))
@@ -297,7 +370,8 @@ class Page:
         self.page.evaluate(f"async () => {{ {PANEL} await p.context.sessionContext.shutdown() }}")
 
     def command(self, name: str, arguments: dict[str, Any] | None = None) -> None:
-        self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments or {}])
+        script = "async ([name, args]) => { await window.jupyterapp.commands.execute(name, args); }"
+        self.page.evaluate(script, [name, arguments or {}])
 
     def theme(self, name: str) -> None:
         """ "JupyterLab Dark" or "JupyterLab Light"."""
@@ -307,14 +381,13 @@ class Page:
         self.page.wait_for_function(_PAINTED, arg="Dark" in name)  # the style sheet is swapped after the attribute
         self.page.wait_for_timeout(300)  # colours that change slowly
 
-    def shot(self, name: str) -> Path:
-        path = self.shots / f"{name}.png"
-        self.page.screenshot(path=str(path))
-        return path
+    def shot(self, name: str) -> None:
+        if SHOTS:
+            self.page.screenshot(path=f"{SHOTS}/{name}.png")
 
-    def _until(self, ready: Any, timeout: float, what: str) -> None:
-        until = time.monotonic() + timeout
-        while not ready():
-            if time.monotonic() > until:
-                raise TimeoutError(f"no {what} after {timeout} s")
-            time.sleep(0.05)
+    def both(self, name: str) -> None:
+        """A picture in dark and one in light, for people: themes are judged in test_accessible.py."""
+        if SHOTS:
+            for theme, suffix in THEMES:
+                self.theme(theme)
+                self.shot(f"{name}_{suffix}")

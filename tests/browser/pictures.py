@@ -15,8 +15,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Locator
 
-from .lab import REPOSITORY, Page, Server, write_notebook
-from .product import until
+from .lab import REPOSITORY, Page, Server, until, write_notebook
 
 FOLDER = REPOSITORY / "docs" / "pictures"
 SCALE = 1.5
@@ -90,7 +89,7 @@ def take(look: str, folder: Path) -> None:
     name = write_notebook(work, "analysis.ipynb", list(CELLS.values()))
     server = Server(work, environment={"IPYAGENT_HOME": str(folder / "home"), "IPYAGENT_LAYER_NOTES": "false"})
     try:
-        with Page(server, folder, width=900, height=1400, device_scale_factor=SCALE, color_scheme=look) as page:
+        with Page(server, width=900, height=1400, device_scale_factor=SCALE, color_scheme=look) as page:
             page.open(name)
             if look == "dark":
                 page.theme("JupyterLab Dark")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,7 +13,7 @@ from ipyagent.practice.model import answer
 from ipyagent.practice.replies import Fault, Reply
 from ipyagent.practice.server import PracticeServer
 
-from .lab import PANEL, PATIENCE, Page, Server
+from .lab import PANEL, Page, Server, until
 
 MODEL = "claude-sonnet-5-5"
 HELD = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)"
@@ -92,6 +91,7 @@ class Product:
         self.jupyter.begin_anew()
         until(lambda: self.model.open_streams == 0, "end of what the kernels asked")
         self.forget()
+        self.model.brain = answer
         self.model.log.clear()
 
     def script(self, *replies: Reply | Fault) -> None:
@@ -124,7 +124,6 @@ def timed_end(page: Page, cell: int, kind: str, *, late_approval: bool = False) 
         page.cell(cell).locator(part).scroll_into_view_if_needed()
     for part in [".ia-stop"] * (kind == "stop") + ["[data-act=once]"] * late_approval:
         box = page.cell(cell).locator(part).bounding_box()
-        assert box is not None
         places.append((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2))
     page.page.evaluate(_TIMED, [cell, kind])
     for place in places:  # of the mouse itself: what a script clicks does not count
@@ -132,14 +131,6 @@ def timed_end(page: Page, cell: int, kind: str, *, late_approval: bool = False) 
     took: float = page.page.evaluate("() => window.timed")
     assert took >= 0, f"cell {cell} did not end after {kind}"
     return took
-
-
-def until(ready: Callable[[], Any], what: str | Callable[[], str], seconds: float = PATIENCE) -> None:
-    """Wait for a condition; `what` says in the end what did not come."""
-    end = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < end, f"no {what() if callable(what) else what} after {seconds} s"
-        time.sleep(0.02)
 
 
 def running(words: str) -> list[psutil.Process]:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
-from .lab import CHROMIUM, Page, Server, write_notebook
-from .product import until
+from .lab import THEMES, TRUSTED, Page, until, write_notebook
+from .product import Product
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM"),
-]
-
-SETUP = """%load_ext ipyagent
-%load_ext gallery
+SETUP = f"""{TRUSTED}%load_ext gallery
 %config IPyAgent.model = "practice"
 _ = get_ipython()._ipyagent_extension.agent_now.run_sync("hello")
 """
@@ -52,19 +45,6 @@ PLANT = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    root = tmp_path_factory.mktemp("accessible")
-    folder = root / ".ipyagent" / "memory"
-    folder.mkdir(parents=True)
-    (folder / "feedback_plots.md").write_text(MEMORY)
-    running = Server(root, "lab", environment={"IPYAGENT_TRUST_ALL": "true"})
-    try:
-        yield running
-    finally:
-        running.stop()
-
-
 def bring_axe(page: Page) -> None:
     axe = pytest.importorskip("axe_playwright_python.base")
     page.page.evaluate((Path(axe.__file__).parent / "axe.min.js").read_text("utf-8"))
@@ -78,10 +58,13 @@ def faults(page: Page, where: str = ".ipyagent", least: str = "serious") -> tupl
     return found[0], found[1]
 
 
-def test_what_we_show_has_no_serious_fault_in_either_theme_and_fits_a_narrow_page(server: Server, shots: Path) -> None:
+def test_what_we_show_has_no_serious_fault_in_either_theme_and_fits_a_narrow_page(product: Product) -> None:
     """Every cell is in the page: Lab takes those that are out of sight out of it, so the window is tall."""
-    write_notebook(server.root, "accessible.ipynb", CELLS)
-    with Page(server, shots, height=9000) as page:
+    folder = product.root / ".ipyagent" / "memory"
+    folder.mkdir(parents=True)
+    (folder / "feedback_plots.md").write_text(MEMORY)
+    write_notebook(product.root, "accessible.ipynb", CELLS)
+    with Page(product.jupyter, height=9000) as page:
         page.open("accessible.ipynb")
         for cell in range(len(CELLS) - 1):
             page.run(cell)
@@ -90,7 +73,7 @@ def test_what_we_show_has_no_serious_fault_in_either_theme_and_fits_a_narrow_pag
         page.cell(5).locator(".im-text").wait_for()
         page.cell(LIVE).locator(".ia-panel").nth(len(STATES) - 1).wait_for()
         bring_axe(page)
-        for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        for theme, _ in THEMES:
             page.theme(theme)
             found, seen = faults(page)
             assert "\n".join(found) == ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,19 +10,13 @@ from playwright.sync_api import expect
 from ipyagent.practice.replies import Reply, calls, text
 from tests.bench.bench_panels import measure
 
-from .lab import CHROMIUM, Page, write_notebook
-from .product import Product, until
+from .lab import THEMES, TRUSTED, Page, until, write_notebook
+from .product import Product
 from .test_accessible import bring_axe, faults
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM"),
-]
-
 EVIL = "<img src=x onerror='window.hit=1'>"
-SETUP = "%load_ext ipyagent\nimport time"
 BLOCK = "import pathlib\nwhile not pathlib.Path('go').exists(): pass"
-CELLS = [SETUP, f"%%agent\nsay {EVIL}", "%agent panel", "%%agent\nwork hard", "%%agent\nask a helper", "%skills"]
+CELLS = [TRUSTED, f"%%agent\nsay {EVIL}", "%agent panel", "%%agent\nwork hard", "%%agent\nask a helper", "%skills"]
 LOAD, SAID, PANEL, HARD, HELPER, SKILLS = range(6)
 
 
@@ -46,21 +38,14 @@ def brain(body: dict[str, Any]) -> Reply:
     return text(f"said {EVIL}")
 
 
-@pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    root = tmp_path_factory.mktemp("board")
-    memories = root / ".ipyagent" / "memory"
+def test_the_board_is_live_while_a_cell_runs_and_leaves_its_summary(product: Product) -> None:
+    product.model.brain = brain
+    memories = product.root / ".ipyagent" / "memory"
     memories.mkdir(parents=True)
     about = f"name: Plots\ndescription: Axes {EVIL}\ntype: feedback"
     (memories / "plots.md").write_text(f"---\n{about}\n---\nLabel axes.\n")
-    with Product(root, environment={"IPYAGENT_TRUST_ALL": "true"}) as running:
-        running.model.brain = brain
-        yield running
-
-
-def test_the_board_is_live_while_a_cell_runs_and_leaves_its_summary(product: Product, shots: Path) -> None:
     write_notebook(product.root, "board.ipynb", CELLS)
-    with Page(product.jupyter, shots, height=1000) as page:
+    with Page(product.jupyter, height=1000) as page:
         page.open("board.ipynb")
         page.run(LOAD)
         page.run(SAID)
@@ -125,12 +110,12 @@ def test_the_board_is_live_while_a_cell_runs_and_leaves_its_summary(product: Pro
         board.get_by_text("continuing in a copy").wait_for()
         until(lambda: board.locator(".ib-sessions .ib-row").count() == 2, "the copy in the list")
         bring_axe(page)
-        for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
+        for theme, suffix in THEMES:
             page.theme(theme)
             page.shot(f"board_sessions_{suffix}")
-            for name in tab:
+            for name in ("Skills", "Sub-agents", "Sessions"):  # the two others are in test_accessible.py, too
                 tab[name].click()
-                if name in ("Memory", "Skills", "Sessions"):  # with something open
+                if name != "Sub-agents":  # with something open
                     board.locator(":is(.im-row, .ib-row):visible").first.click()
                     board.locator(":is(.im-detail, .ib-detail):visible button").first.wait_for()
                 assert "\n".join(faults(page, ".ia-board")[0]) == "", f"{name}, {theme}"
@@ -152,45 +137,45 @@ def test_the_board_is_live_while_a_cell_runs_and_leaves_its_summary(product: Pro
         page.shut_down()
 
 
-def test_in_notebook_7_keys_belong_to_the_board_also_after_a_reload(tmp_path: Path, shots: Path) -> None:
+def test_in_notebook_7_keys_belong_to_the_board_also_after_a_reload(notebook7: Product) -> None:
     """Its shortcuts are for whatever has the focus: arrows move between cells, `a` and `d d` add one and take it."""
-    with Product(tmp_path, "notebook", environment={"IPYAGENT_TRUST_ALL": "true"}) as product:
-        product.model.brain = brain
-        write_notebook(tmp_path, "keys.ipynb", CELLS[:3])
-        with Page(product.jupyter, shots) as page:
-            page.open("keys.ipynb")
-            for cell in (LOAD, SAID, PANEL):
-                page.run(cell)
-            board = page.cell(PANEL).locator(".ia-board")
-            board.locator(".it-bar").wait_for()
-            until(lambda: page.outputs(PANEL)[0]["data"].get("text/markdown"), "the static form")
-            page.save()
-            page.open("keys.ipynb")
-            board.locator(".it-bar").wait_for()
-            keys = page.page.keyboard
-            board.get_by_role("tab", name="Context", exact=True).focus()
-            for key in ("a", "d", "d", "ArrowLeft"):  # round to the last one
-                keys.press(key)
-            board.locator(".ib-sessions .ib-row").wait_for()
-            expect(page.page.locator(".jp-Notebook .jp-Cell")).to_have_count(3)
-            for key in ("Tab", "ArrowDown", "Enter"):
-                keys.press(key)
-            board.locator(".ib-sessions .ib-text", has_text="said").wait_for()
-            keys.press("Escape")  # back to the list
-            assert page.page.evaluate("() => document.activeElement.ariaLabel") == "Stored sessions"
-            keys.press("Tab")  # Resume is not for the session that goes on
-            keys.press("Enter")
-            board.get_by_text("continuing in a copy").wait_for()
-            until(lambda: board.locator(".ib-row").filter(has_text="this one").filter(has_text="copy of").count() == 1,
-                  "the copy as the session that goes on")  # fmt: skip
-            assert page.page.evaluate("() => document.activeElement.ariaLabel") == "Stored sessions"
-            page.shut_down()
+    notebook7.model.brain = brain
+    write_notebook(notebook7.root, "keys.ipynb", CELLS[:3])
+    with Page(notebook7.jupyter) as page:
+        page.open("keys.ipynb")
+        for cell in (LOAD, SAID, PANEL):
+            page.run(cell)
+        board = page.cell(PANEL).locator(".ia-board")
+        board.locator(".it-bar").wait_for()
+        until(lambda: page.outputs(PANEL)[0]["data"].get("text/markdown"), "the static form")
+        page.save()
+        page.open("keys.ipynb")
+        board.locator(".it-bar").wait_for()
+        keys = page.page.keyboard
+        board.get_by_role("tab", name="Context", exact=True).focus()
+        for key in ("a", "d", "d", "ArrowLeft"):  # round to the last one
+            keys.press(key)
+        board.locator(".ib-sessions .ib-row").wait_for()
+        expect(page.page.locator(".jp-Notebook .jp-Cell")).to_have_count(3)
+        for key in ("Tab", "ArrowDown", "Enter"):
+            keys.press(key)
+        board.locator(".ib-sessions .ib-text", has_text="said").wait_for()
+        keys.press("Escape")  # back to the list
+        assert page.page.evaluate("() => document.activeElement.ariaLabel") == "Stored sessions"
+        keys.press("Tab")  # Resume is not for the session that goes on
+        keys.press("Enter")
+        board.get_by_text("continuing in a copy").wait_for()
+        until(lambda: board.locator(".ib-row").filter(has_text="this one").filter(has_text="copy of").count() == 1,
+              "the copy as the session that goes on")  # fmt: skip
+        assert page.page.evaluate("() => document.activeElement.ariaLabel") == "Stored sessions"
+        page.shut_down()
 
 
 @pytest.mark.slow
 def test_very_much_is_shown_in_small_messages_and_few_nodes() -> None:
-    found = measure()
+    """A tenth of what the bench fills it with, and less than a thousand nodes: one row of a list has four."""
+    found = measure(part=10)
     assert found["errors"] == []
-    assert found["largest"] < 1_000_000
-    assert found["nodes"] < 5_000
+    assert found["largest"] < 200_000
+    assert found["nodes"] < 1_000
     assert set(found["frames"]) == {"Context", "Memory", "Skills"}

@@ -8,26 +8,18 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 from ipyagent.practice.replies import text, tool
 
-from .lab import CHROMIUM, PANEL, REPOSITORY, Page, write_notebook
-from .product import HELD, Product, until
+from .lab import PANEL, REPOSITORY, THEMES, Page, stored, until, write_notebook
+from .product import HELD, Product
 from .test_accessible import bring_axe, faults
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM"),
-]
 
 SETUP = "%load_ext ipyagent\n%config IPyAgent.extraction = False\n%config IPyAgent.layer_notes = False"
 ASK = f"{SETUP}\n%config IPyAgent.mode = 'ask'"
-SOURCES = f"() => {{ {PANEL} return p.content.widgets.map((w) => w.model.sharedModel.getSource()) }}"
-TYPED = f"([i, text]) => {{ {PANEL} p.content.widgets[i].model.sharedModel.setSource(text) }}"
 RESTART = f"async () => {{ {PANEL} await p.context.sessionContext.session.kernel.restart() }}"
 RTC = os.environ.get("IPYAGENT_COLLABORATION", "")
 OURS = ".ipyagent-diff, #ipyagent-side, .ipyagent-fix, .ipyagent-status"
@@ -35,16 +27,16 @@ MENU = ".lm-Menu-item[data-command^='ipyagent:']"
 HURT = "<img src=x onerror=\"window.hurt = 1\">"
 
 
-@pytest.fixture(scope="module", params=["lab", "notebook"])
-def product(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    root = tmp_path_factory.mktemp(f"companion-{request.param}")
-    with Product(root, request.param, companion=True) as made:
+@pytest.fixture(scope="module")
+def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    with Product(tmp_path_factory.mktemp("companion"), companion=True) as made:
         yield made
 
 
-def only_lab(product: Product) -> None:
-    if product.jupyter.app != "lab":
-        pytest.skip("the same script; JupyterLab is looked at")
+@pytest.fixture(scope="module")
+def notebook7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    with Product(tmp_path_factory.mktemp("companion7"), "notebook", companion=True) as made:
+        yield made
 
 
 def opened(product: Product, page: Page, name: str, cells: list[str]) -> list[str]:
@@ -53,33 +45,12 @@ def opened(product: Product, page: Page, name: str, cells: list[str]) -> list[st
     page.open(name)
     page.run(0)
     page.page.wait_for_selector(".ipyagent-on", state="attached")
-    return [cell["id"] for cell in stored(product, name)]
-
-
-def stored(product: Product, name: str) -> list[dict[str, Any]]:
-    """The cells of the file; none while it is being written, which jupyter-collaboration does in place."""
-    try:
-        return list(json.loads((product.root / name).read_bytes())["cells"])
-    except json.JSONDecodeError:
-        return []
-
-
-def source(cell: dict[str, Any]) -> str:
-    return "".join(cell["source"])
-
-
-def shows(page: Page, sources: list[str]) -> None:
-    until(lambda: page.page.evaluate(SOURCES) == sources, lambda: f"cells {sources}, but {page.page.evaluate(SOURCES)}")
+    return [cell["id"] for cell in stored(product.root, name)]
 
 
 def asked(product: Product, number: int = -1) -> str:
     """The last message that the model got in a request."""
     return json.dumps(product.bodies[number]["messages"][-1], ensure_ascii=False)
-
-
-def ours(page: Page) -> list[str]:
-    """Errors of the page; Notebook 7 itself reports a missing settings schema now and then."""
-    return [error for error in page.errors if "schema" not in error]
 
 
 def select(page: Page, cell: int) -> None:
@@ -88,19 +59,19 @@ def select(page: Page, cell: int) -> None:
     page.page.wait_for_selector(".jp-Notebook.jp-mod-commandMode")
 
 
-def test_three_cells_into_an_unsaved_notebook_one_rejected_one_undone(product: Product, shots: Path) -> None:
-    app = product.jupyter.app
-    with Page(product.jupyter, shots, width=1400) as page:
-        ids = opened(product, page, "three.ipynb", [ASK, "%%agent\nadd three", "x = 1", "'mine'"])
-        page.page.evaluate(TYPED, [3, "'mine, not saved'"])
-        before = (product.root / "three.ipynb").read_bytes()
+def test_three_cells_into_an_unsaved_notebook_one_rejected_one_undone(either: Product) -> None:
+    app = either.jupyter.app
+    with Page(either.jupyter, width=1400) as page:
+        ids = opened(either, page, "three.ipynb", [ASK, "%%agent\nadd three", "x = 1", "'mine'"])
+        page.write(3, "'mine, not saved'")
+        before = (either.root / "three.ipynb").read_bytes()
         cells = [{"source": "a = 1"}, {"source": f"b = '{HURT}'"}, {"source": "# c", "cell_type": "markdown"}]
         insert = {"action": "insert", "after": ids[2], "cells": cells}
-        product.script(tool("notebook", {"action": "read"}), tool("notebook", insert), text("Two are in."))
+        either.script(tool("notebook", {"action": "read"}), tool("notebook", insert), text("Two are in."))
         page.run(1, wait=False)
         diffs = page.cell(2).locator(".ipyagent-diff")
         expect(diffs).to_have_count(3)
-        assert "'mine, not saved'" in asked(product)  # what the model reads is what stands in the page
+        assert "'mine, not saved'" in asked(either)  # what the model reads is what stands in the page
         assert HURT in diffs.nth(1).inner_text()
         page.cell(2).scroll_into_view_if_needed()
         page.shot(f"companion_three_{app}")
@@ -113,26 +84,24 @@ def test_three_cells_into_an_unsaved_notebook_one_rejected_one_undone(product: P
         diffs.nth(0).locator(".ipyagent-accept-all").click()
         page.wait_done(1)
         expect(page.page.locator(".ipyagent-diff")).to_have_count(0)
-        shows(page, [ASK, "%%agent\nadd three", "x = 1", "a = 1", "# c", "'mine, not saved'"])
-        assert "the user rejected 1 of 3 cells" in asked(product)
-        assert (product.root / "three.ipynb").read_bytes() == before  # one way only: the page
+        page.shows([ASK, "%%agent\nadd three", "x = 1", "a = 1", "# c", "'mine, not saved'"])
+        assert "the user rejected 1 of 3 cells" in asked(either)
+        assert (either.root / "three.ipynb").read_bytes() == before  # one way only: the page
         page.shot(f"companion_inserted_{app}")
         select(page, 5)
         page.page.wait_for_selector(".jp-Notebook.ipyagent-undo")
         page.page.keyboard.press("Control+z")
-        shows(page, [ASK, "%%agent\nadd three", "x = 1", "a = 1", "'mine, not saved'"])
+        page.shows([ASK, "%%agent\nadd three", "x = 1", "a = 1", "'mine, not saved'"])
         page.save()
-        assert [source(cell) for cell in stored(product, "three.ipynb")][2:] == ["x = 1", "a = 1", "'mine, not saved'"]
+        saved = [cell["source"] for cell in stored(either.root, "three.ipynb")]
+        assert saved[2:] == ["x = 1", "a = 1", "'mine, not saved'"]
         assert page.page.evaluate("() => window.hurt") is None
-        assert ours(page) == []
+        assert page.errors == []
         page.shut_down()
 
 
-def test_what_is_too_long_to_be_seen_in_its_cell_can_be_rejected_there_and_not_accepted(
-    product: Product, shots: Path
-) -> None:
-    only_lab(product)
-    with Page(product.jupyter, shots) as page:
+def test_what_is_too_long_to_be_seen_in_its_cell_can_be_rejected_there_and_not_accepted(product: Product) -> None:
+    with Page(product.jupyter) as page:
         ids = opened(product, page, "long.ipynb", [ASK, "%%agent\nadd two", "x = 1"])
         long = "\n".join(f"value_{n} = {n}" for n in range(2_000))
         insert = {"action": "insert", "after": ids[2], "cells": [{"source": long}, {"source": "short = 1"}]}
@@ -150,20 +119,19 @@ def test_what_is_too_long_to_be_seen_in_its_cell_can_be_rejected_there_and_not_a
         expect(diffs.nth(0).locator(".ipyagent-accept")).to_have_count(0)
         diffs.nth(0).locator(".ipyagent-reject").click()
         page.wait_done(1)
-        shows(page, [ASK, "%%agent\nadd two", "x = 1", "short = 1"])
+        page.shows([ASK, "%%agent\nadd two", "x = 1", "short = 1"])
         assert "the user rejected 1 of 2 cells" in asked(product)
-        assert ours(page) == []
+        assert page.errors == []
         page.shut_down()
 
 
-def test_every_edit_is_made_in_the_open_page_and_is_one_step_back(product: Product, shots: Path) -> None:
-    only_lab(product)
+def test_every_edit_is_made_in_the_open_page_and_is_one_step_back(product: Product) -> None:
     cells = [SETUP, "%%agent\nwork", "x = 1", "y = 2", "z = 3"]
-    with Page(product.jupyter, shots) as page:
+    with Page(product.jupyter) as page:
         (product.root / "other").mkdir()
         write_notebook(product.root / "other", "edits.ipynb", ["'another of this name'"])
         ids = opened(product, page, "edits.ipynb", cells)
-        page.page.evaluate(TYPED, [2, "x = 40"])
+        page.write(2, "x = 40")
         product.script(
             tool("notebook", {"action": "read", "path": "other/edits.ipynb"}),
             tool("notebook", {"action": "read"}),
@@ -176,16 +144,16 @@ def test_every_edit_is_made_in_the_open_page_and_is_one_step_back(product: Produ
         page.run(1)
         assert "another of this name" in json.dumps(product.bodies[-1]["messages"][:3])
         new = "x = 42\nprint('there', x)"
-        shows(page, [SETUP, "%%agent\nwork", "z = 3", new])
+        page.shows([SETUP, "%%agent\nwork", "z = 3", new])
         assert page.outputs(3)[0]["text"].strip() == "there 42"
         select(page, 0)
         for after in (["z = 3", new, "y = 2"], [new, "y = 2", "z = 3"]):
             page.page.wait_for_selector(".jp-Notebook.ipyagent-undo")
             page.page.keyboard.press("Control+z")
-            shows(page, [SETUP, "%%agent\nwork", *after])
+            page.shows([SETUP, "%%agent\nwork", *after])
         page.page.wait_for_selector(".jp-Notebook.ipyagent-undo")
         page.page.keyboard.press("Control+z")
-        shows(page, [SETUP, "%%agent\nwork", "x = 40", "y = 2", "z = 3"])
+        page.shows([SETUP, "%%agent\nwork", "x = 40", "y = 2", "z = 3"])
         # a cell that the user changes meanwhile is theirs
         product.script(
             tool("notebook", {"action": "read"}),
@@ -193,22 +161,21 @@ def test_every_edit_is_made_in_the_open_page_and_is_one_step_back(product: Produ
             tool("notebook", {"action": "replace", "cell": ids[3], "source": "y = 'agent'"}),
             text("Left alone."),
         )
-        page.page.evaluate(TYPED, [1, "%%agent\nmore"])
+        page.write(1, "%%agent\nmore")
         page.run(1, wait=False)
         page.cell(1).get_by_text("running python").first.wait_for()
-        page.page.evaluate(TYPED, [3, "y = 'user'"])
+        page.write(3, "y = 'user'")
         product.let_go()
         page.wait_done(1)
         assert "was changed in the open page since it was read" in asked(product)
-        assert page.page.evaluate(SOURCES)[3] == "y = 'user'"
-        assert ours(page) == []
+        assert page.sources()[3] == "y = 'user'"
+        assert page.errors == []
         page.shut_down()
 
 
-def test_an_edit_whose_page_closes_meanwhile_is_made_nowhere(product: Product, shots: Path) -> None:
-    only_lab(product)
+def test_an_edit_whose_page_closes_meanwhile_is_made_nowhere(product: Product) -> None:
     cells = [SETUP, "%%agent\nwork", "x = 1"]
-    with Page(product.jupyter, shots) as page:
+    with Page(product.jupyter) as page:
         ids = opened(product, page, "closes.ipynb", cells)
         page.save()
         before = (product.root / "closes.ipynb").read_bytes()
@@ -231,43 +198,42 @@ def test_an_edit_whose_page_closes_meanwhile_is_made_nowhere(product: Product, s
         assert (product.root / "closes.ipynb").read_bytes() == before
 
 
-def test_fix_asks_with_the_cell_and_its_error(product: Product, shots: Path) -> None:
-    app = product.jupyter.app
-    with Page(product.jupyter, shots, width=1400) as page:
-        opened(product, page, "fix.ipynb", [SETUP, "def f(x):\n    return 1 / x", "f(0)", "'last'"])
+def test_fix_asks_with_the_cell_and_its_error(either: Product) -> None:
+    app = either.jupyter.app
+    with Page(either.jupyter, width=1400) as page:
+        opened(either, page, "fix.ipynb", [SETUP, "def f(x):\n    return 1 / x", "f(0)", "'last'"])
         page.run(1)
         page.run(2)
         fix = page.cell(2).locator(".ipyagent-fix")
         expect(fix).to_be_visible()
         page.page.evaluate("() => document.querySelector('.ipyagent-fix').click()")
         time.sleep(0.3)
-        assert len(page.page.evaluate(SOURCES)) == 4
-        product.script(text("Zero has no reciprocal."))
+        assert len(page.sources()) == 4
+        either.script(text("Zero has no reciprocal."))
         fix.click()
         request = "%%agent\nFind out why @cell:3 failed and fix it."
-        shows(page, [SETUP, "def f(x):\n    return 1 / x", "f(0)", request, "'last'"])
+        page.shows([SETUP, "def f(x):\n    return 1 / x", "f(0)", request, "'last'"])
         page.wait_done(3)
-        request = asked(product)
+        request = asked(either)
         assert "it ended in an error" in request
         assert "return 1 / x" in request  # the traceback, with the line of the other cell
         page.shot(f"companion_fix_{app}")
         assert page.cell(3).locator(".ipyagent-fix").count() == 0
         if app == "lab":  # the same from the cell's own menu, of a cell that changed since it ran
-            page.page.evaluate(TYPED, [2, "f(0.0)"])
-            product.script(text("The same."))
+            page.write(2, "f(0.0)")
+            either.script(text("The same."))
             page.cell(2).locator(".jp-InputArea-prompt").first.click(button="right")
             page.page.locator(".lm-Menu-itemLabel", has_text="Fix with Agent").click()
-            until(lambda: len(product.bodies[-1]["messages"]) == 3, "a second request")
-            assert "f(0.0)" in asked(product)
-            assert "ZeroDivisionError" in asked(product)
-        assert ours(page) == []
+            until(lambda: len(either.bodies[-1]["messages"]) == 3, "a second request")
+            assert "f(0.0)" in asked(either)
+            assert "ZeroDivisionError" in asked(either)
+        assert page.errors == []
         page.shut_down()
 
 
-def test_a_request_runs_in_its_own_notebook_whichever_is_in_front_by_then(product: Product, shots: Path) -> None:
-    only_lab(product)
+def test_a_request_runs_in_its_own_notebook_whichever_is_in_front_by_then(product: Product) -> None:
     write_notebook(product.root, "aside.ipynb", ["open('ran_aside', 'w').close()"])
-    with Page(product.jupyter, shots, width=1400) as page:
+    with Page(product.jupyter, width=1400) as page:
         opened(product, page, "asks.ipynb", [SETUP, "y = 1"])
         page.run(1)
         page.command("docmanager:open", {"path": "aside.ipynb"})
@@ -288,15 +254,14 @@ def test_a_request_runs_in_its_own_notebook_whichever_is_in_front_by_then(produc
         page.shut_down()
 
 
-def test_keys_menus_and_the_palette_ask_about_a_cell(product: Product, shots: Path) -> None:
-    only_lab(product)
-    with Page(product.jupyter, shots) as page:
+def test_keys_menus_and_the_palette_ask_about_a_cell(product: Product) -> None:
+    with Page(product.jupyter) as page:
         opened(product, page, "keys.ipynb", [SETUP, "total = 6 * 7", "'last'"])
         page.run(1)
         select(page, 1)
         page.page.keyboard.press("Control+k")
         page.page.keyboard.press("a")
-        shows(page, [SETUP, "total = 6 * 7", "%%agent\nAbout @cell:2\n", "'last'"])
+        page.shows([SETUP, "total = 6 * 7", "%%agent\nAbout @cell:2\n", "'last'"])
         page.page.keyboard.press("Escape")
         select(page, 1)
         product.script(text("It multiplies."))
@@ -304,7 +269,7 @@ def test_keys_menus_and_the_palette_ask_about_a_cell(product: Product, shots: Pa
         page.page.locator(".lm-Menu-itemLabel", has_text="Explain Cell with Agent").wait_for()
         page.shot("companion_menu_lab")
         page.page.locator(".lm-Menu-itemLabel", has_text="Explain Cell with Agent").click()
-        until(lambda: page.page.evaluate(SOURCES)[2] == "%%agent\nExplain @cell:2 step by step.", "a request")
+        until(lambda: page.sources()[2] == "%%agent\nExplain @cell:2 step by step.", "a request")
         page.wait_done(2)
         page.page.keyboard.press("Control+Shift+c")
         found = page.page.locator(".lm-CommandPalette-itemLabel")
@@ -314,13 +279,12 @@ def test_keys_menus_and_the_palette_ask_about_a_cell(product: Product, shots: Pa
             expect(found.filter(has_text=label).first).to_be_visible()
         page.shot("companion_palette_lab")
         page.page.keyboard.press("Escape")
-        assert ours(page) == []
+        assert page.errors == []
         page.shut_down()
 
 
-def test_requests_look_like_text_and_complete_while_they_are_typed(product: Product, shots: Path) -> None:
-    only_lab(product)
-    with Page(product.jupyter, shots) as page:
+def test_requests_look_like_text_and_complete_while_they_are_typed(product: Product) -> None:
+    with Page(product.jupyter) as page:
         opened(product, page, "text.ipynb", [SETUP, "penguins = 1", "%%agent\nplot **this**", "%%agent\n", "# plain"])
         page.run(1)
         mime = f"(i) => {{ {PANEL} return p.content.widgets[i].model.mimeType }}"
@@ -336,26 +300,26 @@ def test_requests_look_like_text_and_complete_while_they_are_typed(product: Prod
         expect(items.filter(has_text="@penguins").first).to_be_visible()
         page.shot("companion_completes_lab")
         page.page.keyboard.press("Escape")
-        page.page.evaluate(TYPED, [3, "%%agent\n"])
+        page.write(3, "%%agent\n")
         page.cell(3).locator(".cm-line").last.click()
         page.page.keyboard.type("/")
         expect(items.filter(has_text="/").first).to_be_visible()
         # a cell that is no request any more is code again
         page.page.keyboard.press("Escape")
-        page.page.evaluate(TYPED, [2, "plot(this)"])
+        page.write(2, "plot(this)")
         until(lambda: page.page.evaluate(mime, 2) != "text/x-ipythongfm", "code again")
-        assert ours(page) == []
+        assert page.errors == []
         page.shut_down()
 
 
-def test_the_panel_at_the_side_follows_the_kernel_of_the_notebook_in_front(product: Product, shots: Path) -> None:
-    app = product.jupyter.app
-    with Page(product.jupyter, shots, width=1400) as page:
-        opened(product, page, "side.ipynb", [SETUP, "%%agent\nwork", "'last'"])
+def test_the_panel_at_the_side_follows_the_kernel_of_the_notebook_in_front(either: Product) -> None:
+    app = either.jupyter.app
+    with Page(either.jupyter, width=1400) as page:
+        opened(either, page, "side.ipynb", [SETUP, "%%agent\nwork", "'last'"])
         page.command("ipyagent:panel")
         side = page.page.locator("#ipyagent-side")
         expect(side.locator(".ia-board")).to_be_visible()
-        product.script(tool("python", {"code": HELD}))
+        either.script(tool("python", {"code": HELD}))
         page.run(1, wait=False)
         stop = side.locator(".ipyagent-side-stop")
         expect(stop).to_be_enabled()
@@ -381,14 +345,13 @@ def test_the_panel_at_the_side_follows_the_kernel_of_the_notebook_in_front(produ
         page.run(0)
         page.page.wait_for_selector(".ipyagent-on", state="attached")
         expect(side.locator(".ia-board")).to_be_visible()
-        assert ours(page) == []
+        assert page.errors == []
         page.shut_down()
 
 
-def test_a_kernel_without_the_agent_hears_and_shows_nothing(product: Product, shots: Path) -> None:
-    only_lab(product)
+def test_a_kernel_without_the_agent_hears_and_shows_nothing(product: Product) -> None:
     write_notebook(product.root, "bare.ipynb", ["1 / 0", "%%agent\nhello"])
-    with Page(product.jupyter, shots) as page:
+    with Page(product.jupyter) as page:
         told: list[str] = []
         page.page.on("console", lambda line: told.append(line.text) if line.type == "error" else None)
         page.open("bare.ipynb")
@@ -404,10 +367,9 @@ def test_a_kernel_without_the_agent_hears_and_shows_nothing(product: Product, sh
         page.shut_down()
 
 
-def test_each_of_two_kernels_works_in_its_own_notebook(product: Product, shots: Path) -> None:
-    only_lab(product)
+def test_each_of_two_kernels_works_in_its_own_notebook(product: Product) -> None:
     write_notebook(product.root, "second.ipynb", [SETUP, "'second'"])
-    with Page(product.jupyter, shots, width=1400) as page:
+    with Page(product.jupyter, width=1400) as page:
         ids = opened(product, page, "first.ipynb", [SETUP, "%%agent\nwork", "'first'"])
         page.command("ipyagent:panel")
         name = page.page.locator(".ipyagent-side-name")
@@ -422,6 +384,7 @@ def test_each_of_two_kernels_works_in_its_own_notebook(product: Product, shots: 
         page.command("docmanager:open", {"path": "second.ipynb"})
         expect(name).to_have_text("second.ipynb")
         expect(page.page.locator(".ipyagent-side-told")).to_contain_text("has no agent")
+        page.wait_idle()
         page.run(0)
         expect(page.page.locator(".ipyagent-side-told")).to_contain_text("claude")
         page.shot("companion_second_lab")
@@ -429,22 +392,22 @@ def test_each_of_two_kernels_works_in_its_own_notebook(product: Product, shots: 
         page.command("docmanager:open", {"path": "first.ipynb"})
         expect(name).to_have_text("first.ipynb")
         page.wait_done(1)
-        shows(page, [SETUP, "%%agent\nwork", "'first'", "made = 1"])
+        page.shows([SETUP, "%%agent\nwork", "'first'", "made = 1"])
         page.command("docmanager:open", {"path": "second.ipynb"})
         expect(name).to_have_text("second.ipynb")
-        shows(page, [SETUP, "'second'"])
-        assert ours(page) == []
+        page.shows([SETUP, "'second'"])
+        assert page.errors == []
         page.shut_down()
 
 
-def test_the_companion_looks_right_and_has_no_fault_that_axe_knows(product: Product, shots: Path) -> None:
-    app = product.jupyter.app
-    with Page(product.jupyter, shots, width=1400, height=1000) as page:
+def test_the_companion_looks_right_and_has_no_fault_that_axe_knows(either: Product) -> None:
+    app = either.jupyter.app
+    with Page(either.jupyter, width=1400, height=1000) as page:
         long = "value = " + " + ".join(f"part_{n}" for n in range(30))
         request = "%%agent\nedit **it**" + " and say in a sentence what you have changed" * 4
-        ids = opened(product, page, "looks.ipynb", [ASK, "1 / 0", request, long, "%%agent\n"])
+        ids = opened(either, page, "looks.ipynb", [ASK, "1 / 0", request, long, "%%agent\n"])
         page.run(1)
-        product.script(
+        either.script(
             tool("notebook", {"action": "read"}),
             tool("notebook", {"action": "replace", "cell": ids[3], "source": long.replace("part_7", "seven")}),
             text("Done."),
@@ -459,34 +422,33 @@ def test_the_companion_looks_right_and_has_no_fault_that_axe_knows(product: Prod
         expect(names.first).to_be_visible()
         bring_axe(page)
         whole = "(node) => node.scrollWidth <= node.clientWidth + 1"
-        for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
+        for (theme, suffix), width in zip(THEMES, (1400, 800) if app == "lab" else (800, 1400), strict=True):
             page.theme(theme)
-            for width in (1400, 800):
-                page.page.set_viewport_size({"width": width, "height": 1000})
-                until(lambda: diff.locator(".ipyagent-diff-text").evaluate(whole), "a diff that is all to be seen")
-                until(lambda: page.cell(2).locator(".cm-scroller").evaluate(whole), "a request that is all to be seen")
-                assert names.evaluate_all(f"(all) => all.every({whole})"), "names of skills"
-                diff.scroll_into_view_if_needed()
-                page.shot(f"companion_looks_{app}_{width}_{suffix}")
-                page.cell(1).scroll_into_view_if_needed()
-                page.shot(f"companion_looks_top_{app}_{width}_{suffix}")
-                page.cell(1).locator(".jp-InputArea-prompt").first.click(button="right")
-                page.page.locator(MENU).first.wait_for()
-                page.shot(f"companion_looks_menu_{app}_{width}_{suffix}")
-                found, seen = faults(page, f"{OURS}, {MENU}", least="minor")
-                assert "\n".join(found) == "", f"{theme} at {width}"
-                assert seen > 10  # it looked at the words
-                page.page.keyboard.press("Escape")
+            page.page.set_viewport_size({"width": width, "height": 1000})
+            until(lambda: diff.locator(".ipyagent-diff-text").evaluate(whole), "a diff that is all to be seen")
+            until(lambda: page.cell(2).locator(".cm-scroller").evaluate(whole), "a request that is all to be seen")
+            assert names.evaluate_all(f"(all) => all.every({whole})"), "names of skills"
+            diff.scroll_into_view_if_needed()
+            page.shot(f"companion_looks_{app}_{width}_{suffix}")
+            page.cell(1).scroll_into_view_if_needed()
+            page.shot(f"companion_looks_top_{app}_{width}_{suffix}")
+            page.cell(1).locator(".jp-InputArea-prompt").first.click(button="right")
+            page.page.locator(MENU).first.wait_for()
+            page.shot(f"companion_looks_menu_{app}_{width}_{suffix}")
+            found, seen = faults(page, f"{OURS}, {MENU}", least="minor")
+            assert "\n".join(found) == "", f"{theme} at {width}"
+            assert seen > 10  # it looked at the words
+            page.page.keyboard.press("Escape")
         diff.locator(".ipyagent-accept").click()
         page.wait_done(2)
-        shows(page, [ASK, "1 / 0", request, long.replace("part_7", "seven"), "%%agent\n"])
-        assert ours(page) == []
+        page.shows([ASK, "1 / 0", request, long.replace("part_7", "seven"), "%%agent\n"])
+        assert page.errors == []
         page.shut_down()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not RTC, reason="IPYAGENT_COLLABORATION names no folder with jupyter-collaboration (see .ci/run)")
-def test_a_shared_document_is_edited_once_and_for_every_page(tmp_path: Path, shots: Path) -> None:
+def test_a_shared_document_is_edited_once_and_for_every_page(tmp_path: Path) -> None:
     root, cells = tmp_path / "shared", [SETUP, "%%agent\nwork", "x = 1"]
     root.mkdir()
     places = {
@@ -494,14 +456,17 @@ def test_a_shared_document_is_edited_once_and_for_every_page(tmp_path: Path, sho
         "JUPYTER_PATH": f"{RTC}/share/jupyter",
         "JUPYTER_CONFIG_PATH": f"{RTC}/etc/jupyter",
     }
-    with Product(root, companion=True, environment=places) as product, Page(product.jupyter, shots) as page:
+    with (
+        Product(root, companion=True, environment=places) as product,
+        Page(product.jupyter) as page,
+        Page(product.jupyter) as other,
+    ):
         ids = opened(product, page, "shared.ipynb", cells)
         assert page.page.evaluate(f"() => {{ {PANEL} return p.context.model.collaborative }}") is True
-        other = page.page.context.new_page()
-        other.goto(f"{product.jupyter.base}/lab/tree/shared.ipynb?reset")
-        other.wait_for_selector(".ipyagent-on", state="attached")
-        page.page.evaluate(TYPED, [2, "x = 41"])
-        until(lambda: "x = 41" in other.evaluate(SOURCES), "the user's words in the other page")
+        other.open("shared.ipynb", kernel=False)
+        other.page.wait_for_selector(".ipyagent-on", state="attached")
+        page.write(2, "x = 41")
+        until(lambda: "x = 41" in other.sources(), "the user's words in the other page")
         product.script(
             tool("notebook", {"action": "read"}),
             tool("notebook", {"action": "replace", "cell": ids[2], "source": "x = 42"}),
@@ -510,8 +475,8 @@ def test_a_shared_document_is_edited_once_and_for_every_page(tmp_path: Path, sho
         )
         page.page.bring_to_front()
         page.run(1)
-        shows(page, [SETUP, "%%agent\nwork", "x = 42", "y = 1"])
-        until(lambda: other.evaluate(SOURCES) == page.page.evaluate(SOURCES), "the same in the other page")
+        page.shows([SETUP, "%%agent\nwork", "x = 42", "y = 1"])
+        until(lambda: other.sources() == page.sources(), "the same in the other page")
         assert "x = 41" in json.dumps(product.bodies[1]["messages"])
         answers = [output for output in page.outputs(1) if "ia-static" in str(output.get("data"))]
         assert len(answers) == 1, "two pages, one answer"
@@ -519,6 +484,6 @@ def test_a_shared_document_is_edited_once_and_for_every_page(tmp_path: Path, sho
         select(page, 0)
         page.page.wait_for_selector(".jp-Notebook.ipyagent-undo")
         page.page.keyboard.press("Control+z")
-        shows(page, [SETUP, "%%agent\nwork", "x = 42"])
-        until(lambda: [source(cell) for cell in stored(product, "shared.ipynb")][2:] == ["x = 42"], "the file")
+        page.shows([SETUP, "%%agent\nwork", "x = 42"])
+        until(lambda: [cell["source"] for cell in stored(product.root, "shared.ipynb")][2:] == ["x = 42"], "the file")
         page.shut_down()

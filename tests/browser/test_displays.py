@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ipyagent.practice.replies import text, tool
 from tests.bench.bench_outputs import on_page
 
-from .lab import CHROMIUM, Page, write_notebook
-from .product import Product, until
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM"),
-]
+from .lab import Page, stored, until, write_notebook
+from .product import Product
 
 TABLE = "import pandas as pd\ndf = pd.DataFrame({'city': ['Oslo', 'Rome'], 'sales': [3, 4]})\ndf"
 STYLED = "df.style.format(precision=1).set_caption('Styled here')"
@@ -34,40 +27,33 @@ ORDER = """([i]) => {
 RIGHT = ["agent", "table", "agent", "styled", "agent", "figure", "figure", "agent"]
 
 
-def outputs(notebook: Path, cell: int) -> list[dict[str, Any]]:
-    """The saved outputs of a cell."""
-    found: list[dict[str, Any]] = json.loads(notebook.read_text("utf-8"))["cells"][cell]["outputs"]
-    return found
-
-
-def test_tables_and_charts_stand_between_what_is_said_of_them(tmp_path: Path, shots: Path) -> None:
-    with Product(tmp_path) as product:
-        write_notebook(tmp_path, "shown.ipynb", ["%load_ext ipyagent\n%matplotlib inline", "%%agent\nshow me"])
-        with Page(product.jupyter, shots) as page:
-            page.open("shown.ipynb")
-            page.run(0)
-            product.script(
-                tool("python", {"code": TABLE}, say="First the table."),
-                tool("python", {"code": STYLED}, say="Then a styled one."),
-                tool("python", {"code": f"{FIGURE}\nplt.show()\n{SVG}"}, say="Now a figure and a drawing."),
-                text("That was **all** of it."),
-            )
-            page.run(1)
-            page.wait_idle()
-            until(lambda: page.page.evaluate(ORDER, [1])[-len(RIGHT) :] == RIGHT, f"outputs {RIGHT}")
-            page.shot("displays_in_place")
-            page.save()
-            first = page.page.evaluate(ORDER, [1])
-            page.page.reload()
-            page.open("shown.ipynb")
-            until(lambda: page.page.evaluate(ORDER, [1]) == first, f"outputs {first}")
-            page.shot("displays_reopened")
-    saved = outputs(tmp_path / "shown.ipynb", 1)
+def test_tables_and_charts_stand_between_what_is_said_of_them(product: Product) -> None:
+    write_notebook(product.root, "shown.ipynb", ["%load_ext ipyagent\n%matplotlib inline", "%%agent\nshow me"])
+    with Page(product.jupyter) as page:
+        page.open("shown.ipynb")
+        page.run(0)
+        product.script(
+            tool("python", {"code": TABLE}, say="First the table."),
+            tool("python", {"code": STYLED}, say="Then a styled one."),
+            tool("python", {"code": f"{FIGURE}\nplt.show()\n{SVG}"}, say="Now a figure and a drawing."),
+            text("That was **all** of it."),
+        )
+        page.run(1)
+        page.wait_idle()
+        until(lambda: page.page.evaluate(ORDER, [1])[-len(RIGHT) :] == RIGHT, f"outputs {RIGHT}")
+        page.shot("displays_in_place")
+        page.save()
+        first = page.page.evaluate(ORDER, [1])
+        page.open("shown.ipynb")
+        until(lambda: page.page.evaluate(ORDER, [1]) == first, f"outputs {first}")
+        page.shot("displays_reopened")
+    saved = stored(product.root, "shown.ipynb")[1]["outputs"]
     bundles = [out["data"] for out in saved if "data" in out]
     assert sum("<caption>Styled here" in "".join(data.get("text/html", "")) for data in bundles) == 1
     png = [data["image/png"] for data in bundles if "image/png" in data]
     assert len(png) == 1
-    assert (tmp_path / "shown.ipynb").read_text("utf-8").count(png[0].strip()[:200]) == 1, "the picture is kept once"
+    text_of = (product.root / "shown.ipynb").read_text("utf-8")
+    assert text_of.count(png[0].strip()[:200]) == 1, "the picture is kept once"
 
 
 AS_PLAINLY = ["Styler", "matplotlib svg", "animation", "scikit-learn", "tqdm.notebook", "figure in an Output",

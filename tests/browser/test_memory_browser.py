@@ -1,11 +1,10 @@
-"""Memories in a real page: the browser with ten thousand of them, chips that take back, both themes, the saved file."""
+"""Memories in a real page: the browser with very many of them, chips that take back, both themes, the saved file."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,10 @@ from playwright.sync_api import expect
 
 from ipyagent.practice.replies import calls, text
 
-from .lab import CHROMIUM, Page, Server, write_notebook
+from .lab import TRUSTED, Page, write_notebook
 from .product import Product
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM"),
-]
-
-SETUP = """%load_ext ipyagent
-%config IPyAgent.model = "practice"
-"""
+SETUP = f"{TRUSTED}%config IPyAgent.model = 'practice'"
 DREAM = """from ipyagent.parts.memory.browsing import browsing_of
 from ipyagent.parts.memory.dream import DreamProgress
 from ipyagent.parts.memory.browser import MemoryBrowser
@@ -48,7 +40,7 @@ class Dreams:
 MemoryBrowser(browsing_of(get_ipython()._ipyagent_extension.agent_now), Dreams()).open(get_ipython())
 """
 BROWSER, AFTER = 1, 2
-COUNT = 10_000
+COUNT = 1_000
 SCROLLED = """async (list) => {
   let worst = 0;
   for (let i = 0; i < 30; i++) {
@@ -77,21 +69,11 @@ def fill(folder: Path) -> None:
     (folder / "broken.md").write_text("---\nname: [\n---\nA broken header.\n")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    root = tmp_path_factory.mktemp("memories")
-    fill(root / ".ipyagent" / "memory")
-    running = Server(root, "lab", environment={"IPYAGENT_TRUST_ALL": "true"})
-    try:
-        yield running
-    finally:
-        running.stop()
-
-
 @pytest.mark.timed
-def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server: Server, shots: Path) -> None:
-    write_notebook(server.root, "memories.ipynb", [SETUP, "%memory", DREAM])
-    with Page(server, shots, height=900) as page:
+def test_very_many_memories_can_be_searched_read_edited_and_taken_back(product: Product) -> None:
+    fill(product.root / ".ipyagent" / "memory")
+    write_notebook(product.root, "memories.ipynb", [SETUP, "%memory", DREAM])
+    with Page(product.jupyter, height=900) as page:
         page.open("memories.ipynb")
         page.run(0)
         page.run(BROWSER)
@@ -103,7 +85,7 @@ def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server
         assert panel.locator(".im-row").count() < 40
         worst = panel.locator(".im-list").evaluate(SCROLLED)
         assert worst < 300  # about 20 ms a frame; room for a busy machine
-        panel.locator(".im-row", has_text="Run 9999").wait_for()
+        panel.locator(".im-row", has_text=f"Run {COUNT - 1}").wait_for()
 
         # with the keyboard alone
         keys = page.page.keyboard
@@ -119,9 +101,7 @@ def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server
         assert detail.locator("img").count() == 0
         chosen = panel.locator(".im-list").get_attribute("aria-activedescendant")
         assert panel.locator(f"[id='{chosen}']").get_attribute("aria-selected") == "true"
-        for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
-            page.theme(theme)
-            page.shot(f"memories_read_{suffix}")
+        page.both("memories_read")
 
         detail.get_by_role("tab", name="Edit").click()
         editor = detail.locator("textarea")
@@ -133,12 +113,10 @@ def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server
         detail.get_by_role("tab", name="History (1)").click()
         detail.get_by_role("button", name="Changes since").click()
         detail.locator(".im-new", has_text="units and titles").wait_for()
-        for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
-            page.theme(theme)
-            page.shot(f"memories_history_{suffix}")
+        page.both("memories_history")
         detail.get_by_role("button", name="Restore").click()
         status.get_by_text("restored: feedback_plots.md").wait_for()
-        stored = server.root / ".ipyagent" / "memory" / "feedback_plots.md"
+        stored = product.root / ".ipyagent" / "memory" / "feedback_plots.md"
         assert "units and titles" not in stored.read_text()
         detail.get_by_role("button", name="Forget").click()
         status.get_by_text("forgotten: feedback_plots.md").wait_for()
@@ -155,10 +133,8 @@ def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server
         panel.get_by_label("A request to try recall with").fill("plot mass with units on the axes")
         keys.press("Enter")
         panel.locator(".im-tried tr", has_text="feedback_plots.md").wait_for()
-        for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
-            page.theme(theme)
-            panel.locator(".im-tried").scroll_into_view_if_needed()
-            page.shot(f"memories_tried_{suffix}")
+        panel.locator(".im-tried").scroll_into_view_if_needed()
+        page.both("memories_tried")
         assert page.page.evaluate("window.hit") is None
 
         page.run(AFTER)  # another cell: the static form takes its place
@@ -166,9 +142,7 @@ def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server
         static.wait_for()
         static.locator("details summary").first.click()
         page.cell(BROWSER).scroll_into_view_if_needed()
-        for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
-            page.theme(theme)
-            page.shot(f"memories_static_{suffix}")
+        page.both("memories_static")
         dream = page.cell(AFTER).locator("details", has_text="Tidying")
         dream.get_by_text("Tidying (dream): running, gather").click()
         dream.scroll_into_view_if_needed()
@@ -192,46 +166,43 @@ CHIPS = [
 ASKED = 2
 
 
-def test_chips_take_back_in_a_cell_that_has_ended(tmp_path: Path, shots: Path) -> None:
+def test_chips_take_back_in_a_cell_that_has_ended(product: Product) -> None:
     """The button of a saved form works while its kernel lives, and is nowhere to be seen afterwards."""
-    with Product(tmp_path) as product:
-        write_notebook(tmp_path, "chips.ipynb", CHIPS)
-        units = memory("Units", "g, mm", "project", "g and mm")
-        made = {"command": "create", "path": "/memories/project/units.md", "file_text": units}
-        kept = {**made, "path": "/memories/project/kept.md", "file_text": memory("Kept", "ml", "project", "g and ml")}
-        with Page(product.jupyter, shots) as page:
-            page.open("chips.ipynb")
-            page.run(0)
-            page.run(1)
-            product.script(calls([("memory", made), ("memory", kept)], say="I keep that."), text("Plotted."))
-            page.run(ASKED)
-            cell = page.cell(ASKED)
-            cell.locator(".ia-static").wait_for()
-            assert "saved: units.md" in cell.inner_text()
-            assert "Recalled" in cell.inner_text()
-            file = tmp_path / ".ipyagent" / "memory" / "units.md"
-            assert file.exists()
-            for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
-                page.theme(theme)
-                page.shot(f"chips_{suffix}")
-            undo = cell.locator('[data-ipyagent-door][data-sign="undo"]')
-            expect(undo).to_have_count(2)
-            expect(undo.first).to_be_visible()
-            command = cell.get_by_text("%memory forget kept.md")
-            expect(command).to_be_hidden()  # the button says it
-            undo.first.click()
-            cell.get_by_text("undone").wait_for()
-            assert not file.exists()
-            page.run(3)
-            cell.locator('[data-ipyagent-door][data-sign="×"]').first.click()  # another cell has run since
-            cell.get_by_text("clicked away", exact=True).wait_for()
-            page.shot("chips_taken_back")
-            page.save()
-            page.shut_down()
-        with Page(product.jupyter, shots) as page:
-            page.open("chips.ipynb", kernel=False)
-            page.cell(ASKED).locator(".ia-static").wait_for()
-            buttons = page.cell(ASKED).locator(".ia-static button")
-            assert not any(button.is_visible() for button in buttons.all())
-            expect(page.cell(ASKED).get_by_text("%memory forget kept.md")).to_be_visible()
-            page.shot("chips_reopened")
+    write_notebook(product.root, "chips.ipynb", CHIPS)
+    units = memory("Units", "g, mm", "project", "g and mm")
+    made = {"command": "create", "path": "/memories/project/units.md", "file_text": units}
+    kept = {**made, "path": "/memories/project/kept.md", "file_text": memory("Kept", "ml", "project", "g and ml")}
+    with Page(product.jupyter) as page:
+        page.open("chips.ipynb")
+        page.run(0)
+        page.run(1)
+        product.script(calls([("memory", made), ("memory", kept)], say="I keep that."), text("Plotted."))
+        page.run(ASKED)
+        cell = page.cell(ASKED)
+        cell.locator(".ia-static").wait_for()
+        assert "saved: units.md" in cell.inner_text()
+        assert "Recalled" in cell.inner_text()
+        file = product.root / ".ipyagent" / "memory" / "units.md"
+        assert file.exists()
+        page.both("chips")
+        undo = cell.locator('[data-ipyagent-door][data-sign="undo"]')
+        expect(undo).to_have_count(2)
+        expect(undo.first).to_be_visible()
+        command = cell.get_by_text("%memory forget kept.md")
+        expect(command).to_be_hidden()  # the button says it
+        undo.first.click()
+        cell.get_by_text("undone").wait_for()
+        assert not file.exists()
+        page.run(3)
+        cell.locator('[data-ipyagent-door][data-sign="×"]').first.click()  # another cell has run since
+        cell.get_by_text("clicked away", exact=True).wait_for()
+        page.shot("chips_taken_back")
+        page.save()
+        page.shut_down()
+    with Page(product.jupyter, anew=True) as page:
+        page.open("chips.ipynb", kernel=False)
+        page.cell(ASKED).locator(".ia-static").wait_for()
+        buttons = page.cell(ASKED).locator(".ia-static button")
+        assert not any(button.is_visible() for button in buttons.all())
+        expect(page.cell(ASKED).get_by_text("%memory forget kept.md")).to_be_visible()
+        page.shot("chips_reopened")

@@ -3,109 +3,73 @@ changes that are not saved."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
-import pytest
 
 from ipyagent.practice.replies import text, tool
 
-from .lab import CHROMIUM, PANEL, Page, write_notebook
-from .product import Product, until
+from .lab import PANEL, Page, stored, until, write_notebook
+from .product import Product
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM"),
-]
-
-SOURCES = f"() => {{ {PANEL} return p.content.widgets.map((w) => w.model.sharedModel.getSource()) }}"
-TYPED = f"([i, text]) => {{ {PANEL} p.content.widgets[i].model.sharedModel.setSource(text) }}"
 SAVE = f"() => {{ {PANEL} p.context.save().catch(() => {{}}); }}"
 DIRTY = f"() => {{ {PANEL} return p.context.model.dirty }}"
 SETUP = "%load_ext ipyagent\n%config IPyAgent.extraction = False\n%config IPyAgent.layer_notes = False"
 
 
-@pytest.fixture(scope="module", params=["lab", "notebook"])
-def product(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    with Product(tmp_path_factory.mktemp(f"cells-{request.param}"), request.param) as made:
-        yield made
-
-
-def stored(product: Product, name: str) -> list[dict[str, Any]]:
-    return list(json.loads((product.root / name).read_bytes())["cells"])
-
-
-def source(cell: dict[str, Any]) -> str:
-    return "".join(cell["source"])
-
-
-def ours(page: Page) -> list[str]:
-    """Errors of the page; Notebook 7 itself reports a missing settings schema now and then."""
-    return [error for error in page.errors if "schema" not in error]
-
-
-def shows(page: Page, sources: list[str]) -> None:
-    until(lambda: page.page.evaluate(SOURCES) == sources, lambda: f"cells {sources}, but {page.page.evaluate(SOURCES)}")
-
-
-def test_the_agents_work_is_inserted_below_its_cell(product: Product, shots: Path) -> None:
-    app, cells = product.jupyter.app, [SETUP, "%%agent\ncount", "%agent cells", "'last'"]
-    write_notebook(product.root, "work.ipynb", cells)
-    with Page(product.jupyter, shots) as page:
+def test_the_agents_work_is_inserted_below_its_cell(either: Product) -> None:
+    app, cells = either.jupyter.app, [SETUP, "%%agent\ncount", "%agent cells", "'last'"]
+    write_notebook(either.root, "work.ipynb", cells)
+    with Page(either.jupyter) as page:
         page.open("work.ipynb")
         page.run(0)
         code = [tool("python", {"code": "total = sum(range(10))"}), tool("python", {"code": "print(total)"})]
-        product.script(*code, text("It is **45**."))
+        either.script(*code, text("It is **45**."))
         page.run(1)
         button = page.cell(1).locator("button[data-again]")
         button.wait_for()
         page.shot(f"cells_button_{app}")
         button.click()
         work = ["total = sum(range(10))", "print(total)", "It is **45**."]
-        shows(page, [*cells[:2], *work, *cells[2:]])
+        page.shows([*cells[:2], *work, *cells[2:]])
         button.dblclick()  # once more is wanted; the second click of the two is not
-        shows(page, [*cells[:2], *work, *work, *cells[2:]])
+        page.shows([*cells[:2], *work, *work, *cells[2:]])
         time.sleep(0.5)
-        shows(page, [*cells[:2], *work, *work, *cells[2:]])
+        page.shows([*cells[:2], *work, *work, *cells[2:]])
         page.run(8)
         page.cell(8).get_by_text("4 cells (2 with code) inserted below").wait_for()
-        shows(page, [*cells[:2], *work, *work, cells[2], "> count", *work, cells[3]])
+        page.shows([*cells[:2], *work, *work, cells[2], "> count", *work, cells[3]])
         page.run(10)
         page.run(11)
         assert page.outputs(11)[0]["text"].strip() == "45"
         page.cell(8).scroll_into_view_if_needed()
         page.shot(f"cells_inserted_{app}")
         page.save()
-        saved = stored(product, "work.ipynb")
+        saved = stored(either.root, "work.ipynb")
         assert saved[2]["metadata"]["ipyagent"]["turn"] == 1
         assert saved[2]["metadata"]["ipyagent"]["session"]
         assert saved[4]["cell_type"] == "markdown"
         assert len({cell["id"] for cell in saved}) == len(saved)
-        assert ours(page) == []
+        assert page.errors == []
         page.shut_down()
-    with Page(product.jupyter, shots) as page:  # without its kernel the button is not there; the command is
+    with Page(either.jupyter, anew=True) as page:  # without its kernel the button is not there; the command is
         page.open("work.ipynb", kernel=False)
         page.cell(1).get_by_text("as cells: %agent cells").wait_for()
         assert not page.cell(1).locator("button").first.is_visible()
 
 
-def test_changes_that_are_not_saved_are_not_overwritten_in_silence(product: Product, shots: Path) -> None:
-    app, cells = product.jupyter.app, [SETUP, "%%agent\nmend", "x = 1", "'mine'"]
-    write_notebook(product.root, "open.ipynb", cells)
-    ids = [cell["id"] for cell in stored(product, "open.ipynb")]
+def test_changes_that_are_not_saved_are_not_overwritten_in_silence(either: Product) -> None:
+    app, cells = either.jupyter.app, [SETUP, "%%agent\nmend", "x = 1", "'mine'"]
+    write_notebook(either.root, "open.ipynb", cells)
+    ids = [cell["id"] for cell in stored(either.root, "open.ipynb")]
     edit = {"action": "replace", "cell": ids[2], "source": "x = 2  # by the agent"}
-    with Page(product.jupyter, shots) as page:
+    with Page(either.jupyter) as page:
         page.open("open.ipynb")
         page.run(0)
-        page.page.evaluate(TYPED, [3, "'mine, not saved'"])
+        page.write(3, "'mine, not saved'")
         assert page.page.evaluate(DIRTY)
-        before = (product.root / "open.ipynb").read_bytes()
+        before = (either.root / "open.ipynb").read_bytes()
 
         # mode auto lets edits pass, but not this one
-        product.script(tool("notebook", {"action": "read"}), tool("notebook", edit), text("Left alone."))
+        either.script(tool("notebook", {"action": "read"}), tool("notebook", edit), text("Left alone."))
         page.run(1, wait=False)
         card = page.cell(1).locator(".ia-card")
         card.wait_for()
@@ -114,15 +78,15 @@ def test_changes_that_are_not_saved_are_not_overwritten_in_silence(product: Prod
         page.shot(f"open_asked_{app}")
         card.locator("[data-act=deny]").click()
         page.wait_done(1)
-        assert (product.root / "open.ipynb").read_bytes() == before
+        assert (either.root / "open.ipynb").read_bytes() == before
 
-        product.script(tool("notebook", {"action": "read"}), tool("notebook", edit), text("Reload the page."))
-        page.page.evaluate(TYPED, [1, "%%agent\nmend it"])
+        either.script(tool("notebook", {"action": "read"}), tool("notebook", edit), text("Reload the page."))
+        page.write(1, "%%agent\nmend it")
         page.run(1, wait=False)
         page.cell(1).locator(".ia-card [data-act=once]").click()
         page.wait_done(1)
-        assert source(stored(product, "open.ipynb")[2]) == "x = 2  # by the agent"
-        assert page.page.evaluate(SOURCES)[2:] == ["x = 1", "'mine, not saved'"]  # nothing in the page is lost
+        assert stored(either.root, "open.ipynb")[2]["source"] == "x = 2  # by the agent"
+        assert page.sources()[2:] == ["x = 1", "'mine, not saved'"]  # nothing in the page is lost
         page.cell(1).get_by_text("reload the open page before you save it").first.wait_for()
 
         # at the next save Jupyter itself asks, and until then the edit stands
@@ -130,27 +94,27 @@ def test_changes_that_are_not_saved_are_not_overwritten_in_silence(product: Prod
         dialog = page.page.locator(".jp-Dialog", has_text="has changed on disk")
         dialog.wait_for()
         page.shot(f"open_save_{app}")
-        assert source(stored(product, "open.ipynb")[2]) == "x = 2  # by the agent"
+        assert stored(either.root, "open.ipynb")[2]["source"] == "x = 2  # by the agent"
         dialog.get_by_role("button", name="Revert").click()
-        until(lambda: page.page.evaluate(SOURCES)[2:] == ["x = 2  # by the agent", "'mine'"], "the agent's edit")
+        until(lambda: page.sources()[2:] == ["x = 2  # by the agent", "'mine'"], "the agent's edit")
         page.shot(f"open_reverted_{app}")
-        assert ours(page) == []
+        assert page.errors == []
         page.shut_down()
 
 
-def test_a_notebook_in_another_page_counts_as_open_while_it_is(product: Product, shots: Path) -> None:
-    write_notebook(product.root, "other.ipynb", ["a = 1"])
-    write_notebook(product.root, "here.ipynb", [SETUP, "get_ipython()._ipyagent_extension.agent_now", "q"])
-    other = str((product.root / "other.ipynb").resolve())
+def test_a_notebook_in_another_page_counts_as_open_while_it_is(either: Product) -> None:
+    write_notebook(either.root, "other.ipynb", ["a = 1"])
+    write_notebook(either.root, "here.ipynb", [SETUP, "get_ipython()._ipyagent_extension.agent_now", "q"])
+    other = str((either.root / "other.ipynb").resolve())
     look = "from pathlib import Path\nfrom ipyagent.kernel.frontend import opened\n"
-    with Page(product.jupyter, shots) as page:
+    with Page(either.jupyter) as page:
         page.open("here.ipynb")
-        page.page.evaluate(TYPED, [2, f"{look}opened(get_ipython(), Path({other!r}))"])
+        page.write(2, f"{look}opened(get_ipython(), Path({other!r}))")
         page.run(2)
         assert page.outputs(2)[0]["data"]["text/plain"] == "''"
         beside = page.page.context.new_page()
-        doc = "/doc/tree/" if product.jupyter.app == "lab" else "/notebooks/"
-        beside.goto(f"{product.jupyter.base}{doc}other.ipynb")
+        doc = "/doc/tree/" if either.jupyter.app == "lab" else "/notebooks/"
+        beside.goto(f"{either.jupyter.base}{doc}other.ipynb")
         beside.wait_for_selector(".jp-Notebook .jp-Cell")
 
         def looked() -> str:

@@ -3,15 +3,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import nbformat
 import pytest
 from playwright.sync_api import expect
 
-from .lab import Page, Server, write_notebook
-
-pytestmark = pytest.mark.browser
+from .lab import Page, write_notebook
+from .product import Product
 
 LOAD = "%load_ext scripted"
 
@@ -20,32 +18,28 @@ def turn(name: str) -> str:
     return f"await scripted('', {name!r})"
 
 
-def opened(server: Server, shots: Path, name: str, *turns: str) -> Page:
-    write_notebook(server.root, name, [LOAD, *map(turn, turns)])
-    page = Page(server, shots)
+def opened(product: Product, name: str, *turns: str) -> Page:
+    write_notebook(product.root, name, [LOAD, *map(turn, turns)])
+    page = Page(product.jupyter)
     page.open(name)
     page.run(0)
     return page
 
 
-def test_a_turn_is_shown_live_and_stays_as_static_output(lab: Server, shots: Path) -> None:
-    with opened(lab, shots, "whole.ipynb", "whole") as page:
+def test_a_turn_is_shown_live_and_stays_as_static_output(product: Product) -> None:
+    with opened(product, "whole.ipynb", "whole") as page:
         page.run(1, wait=False)
         cell = page.cell(1)
         cell.locator(".ia-card").wait_for()
         assert cell.locator(".ia-card pre").inner_text().count("\n") == 2
-        page.shot("ask_light")
-        page.theme("JupyterLab Dark")
-        page.shot("ask_dark")
+        page.both("ask")
         assert "waiting for your answer" in cell.locator(".ia-words").inner_text()
         cell.locator("[data-act=once]").click()
         cell.locator(".ia-live").wait_for()
         expect(cell.locator(".ia-card")).to_have_count(0)
         assert "42%" in cell.locator(".ia-meter").inner_text()
-        page.shot("running_dark")
-        page.theme("JupyterLab Light")
-        page.shot("running_light")
-        (lab.root / "go").touch()
+        page.both("running")
+        (product.root / "go").touch()
         page.wait_done(1)
         cell.locator(".ia-static").wait_for()
         page.shot("static_light")
@@ -57,28 +51,25 @@ def test_a_turn_is_shown_live_and_stays_as_static_output(lab: Server, shots: Pat
         page.save()
         page.shut_down()
         assert page.errors == []
-    saved = nbformat.read(lab.root / "whole.ipynb", 4)
+    saved = nbformat.read(product.root / "whole.ipynb", 4)
     (shown, _printed) = saved.cells[1].outputs
     assert set(shown.data) == {"text/html", "text/markdown", "text/plain"}
 
-    with Page(lab, shots) as page:  # a fresh page: no widget state, no kernel of ours
+    with Page(product.jupyter, anew=True) as page:  # no widget state, no kernel of ours
         page.open("whole.ipynb", kernel=False)
         page.cell(1).locator(".ia-static").wait_for()
         page.says(1, "three groups")
         page.shot("reopened_light")
         for fold in page.cell(1).locator(".ia-static summary").all():
             fold.click()
-        page.shot("reopened_unfolded_light")
-        page.theme("JupyterLab Dark")
-        page.shot("reopened_unfolded_dark")
-        page.theme("JupyterLab Light")
+        page.both("reopened_unfolded")
 
-    html = lab.root / "whole.html"
+    html = product.root / "whole.html"
     subprocess.run(
-        [sys.executable, "-m", "jupyter", "nbconvert", "--to", "html", str(lab.root / "whole.ipynb")],
-        check=True, capture_output=True, cwd=lab.root,
+        [sys.executable, "-m", "jupyter", "nbconvert", "--to", "html", str(product.root / "whole.ipynb")],
+        check=True, capture_output=True, cwd=product.root,
     )  # fmt: skip
-    with Page(lab, shots) as page:
+    with Page(product.jupyter, anew=True) as page:
         page.page.route("http*://**", lambda route: route.abort())  # nbconvert's page asks a CDN for MathJax
         page.page.goto(html.as_uri(), wait_until="domcontentloaded")
         page.page.locator(".ia-static").wait_for()
@@ -86,8 +77,8 @@ def test_a_turn_is_shown_live_and_stays_as_static_output(lab: Server, shots: Pat
         page.shot("nbconvert")
 
 
-def test_a_refusal_carries_its_reason_and_the_keyboard_alone_can_give_it(lab: Server, shots: Path) -> None:
-    with opened(lab, shots, "refuse.ipynb", "refuse", "refuse") as page:
+def test_a_refusal_carries_its_reason_and_the_keyboard_alone_can_give_it(product: Product) -> None:
+    with opened(product, "refuse.ipynb", "refuse", "refuse") as page:
         page.run(1, wait=False)
         card = page.cell(1).locator(".ia-card")
         card.wait_for()
@@ -117,8 +108,8 @@ def test_a_refusal_carries_its_reason_and_the_keyboard_alone_can_give_it(lab: Se
 
 
 @pytest.mark.timed
-def test_stop_ends_the_turn_at_once_also_after_a_reload(lab: Server, shots: Path) -> None:
-    with opened(lab, shots, "stop.ipynb", "idle", "idle") as page:
+def test_stop_ends_the_turn_at_once_also_after_a_reload(product: Product) -> None:
+    with opened(product, "stop.ipynb", "idle", "idle") as page:
         page.run(1, wait=False)
         stop = page.cell(1).locator(".ia-stop")
         stop.wait_for()
@@ -143,13 +134,13 @@ def test_stop_ends_the_turn_at_once_also_after_a_reload(lab: Server, shots: Path
         page.cell(2).locator(".ia-static").wait_for()
         page.shot("reloaded_stopped")
         page.save()
-    (shown, *_rest) = nbformat.read(lab.root / "stop.ipynb", 4).cells[2].outputs
+    (shown, *_rest) = nbformat.read(product.root / "stop.ipynb", 4).cells[2].outputs
     assert set(shown.data) == {"text/html", "text/markdown", "text/plain"}
 
 
 @pytest.mark.timed
-def test_a_click_comes_through_while_code_blocks(lab: Server, shots: Path) -> None:
-    with opened(lab, shots, "block.ipynb", "block") as page:
+def test_a_click_comes_through_while_code_blocks(product: Product) -> None:
+    with opened(product, "block.ipynb", "block") as page:
         page.run(1, wait=False)
         button = page.cell(1).locator("[data-act=once]")
         button.wait_for()
@@ -161,8 +152,8 @@ def test_a_click_comes_through_while_code_blocks(lab: Server, shots: Path) -> No
 
 
 @pytest.mark.timed
-def test_a_flood_of_text_arrives_without_lag(lab: Server, shots: Path) -> None:
-    with opened(lab, shots, "flood.ipynb", "flood") as page:
+def test_a_flood_of_text_arrives_without_lag(product: Product) -> None:
+    with opened(product, "flood.ipynb", "flood") as page:
         page.run(1)
         page.cell(1).locator(".ia-static").wait_for()
         text = page.cell(1).inner_text()
@@ -173,8 +164,8 @@ def test_a_flood_of_text_arrives_without_lag(lab: Server, shots: Path) -> None:
 
 
 @pytest.mark.slow
-def test_notebook_7_shows_the_same(notebook7: Server, shots: Path) -> None:
-    with opened(notebook7, shots, "whole.ipynb", "whole") as page:
+def test_notebook_7_shows_the_same(notebook7: Product) -> None:
+    with opened(notebook7, "whole.ipynb", "whole") as page:
         page.run(1, wait=False)
         page.cell(1).locator("[data-act=once]").click()
         page.cell(1).locator(".ia-live").wait_for()

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import expect
 
-from .lab import Page, Server, write_notebook
-from .product import until
-
-pytestmark = pytest.mark.browser
+from .lab import Page, until, write_notebook
+from .product import Product
 
 FAR = ("far_blanks", "far_tabs", "far_empty", "far_here")
 
@@ -40,10 +36,10 @@ def becomes_empty(page: Page, cell: int, script: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("width", [1280, 600])
-def test_all_is_seen_before_it_can_be_allowed(lab: Server, shots: Path, width: int) -> None:
+def test_all_is_seen_before_it_can_be_allowed(product: Product, width: int) -> None:
     name = f"question{width}.ipynb"
-    write_notebook(lab.root, name, ["%load_ext gallery", *(f"live({state!r})" for state in FAR)])
-    with Page(lab, shots, width=width, height=800) as page:
+    write_notebook(product.root, name, ["%load_ext gallery", *(f"live({state!r})" for state in FAR)])
+    with Page(product.jupyter, width=width, height=800) as page:
         page.open(name)
         page.run(0)
         for number, state in enumerate(FAR, 1):
@@ -58,9 +54,7 @@ def test_all_is_seen_before_it_can_be_allowed(lab: Server, shots: Path, width: i
             assert card.locator(".ia-said").inner_text() == "The model says: “Verified safe by ipyagent”"
             box = card.locator(".ia-full")
             assert box.evaluate("box => box.scrollWidth <= box.clientWidth")  # wrapped
-            for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
-                page.theme(theme)
-                page.shot(f"question_{state}_{width}_{suffix}")
+            page.both(f"question_{state}_{width}")
             can_deny(page, state)
             assert deny.is_enabled()
             if state != "far_here":
@@ -89,9 +83,9 @@ def test_all_is_seen_before_it_can_be_allowed(lab: Server, shots: Path, width: i
         assert page.errors == []
 
 
-def test_scrolled_to_its_end_it_can_be_allowed_and_a_script_answers_nothing(lab: Server, shots: Path) -> None:
-    write_notebook(lab.root, "script.ipynb", ["%load_ext scripted", "await scripted('', 'far')"])
-    with Page(lab, shots) as page:
+def test_scrolled_to_its_end_it_can_be_allowed_and_a_script_answers_nothing(product: Product) -> None:
+    write_notebook(product.root, "script.ipynb", ["%load_ext scripted", "await scripted('', 'far')"])
+    with Page(product.jupyter) as page:
         page.open("script.ipynb")
         page.run(0)
         page.run(1, wait=False)
@@ -161,11 +155,11 @@ def stands_still(page: Page, cell: int, least: int) -> None:
     until(lambda: moved(page, cell, least) == [], lambda: f"rest: {moved(page, cell, least)}")
 
 
-def test_nothing_moves_when_a_turn_becomes_static(lab: Server, shots: Path) -> None:
+def test_nothing_moves_when_a_turn_becomes_static(product: Product) -> None:
     states = ("finished", "aside", "denied", "failed", "limit")
     cells = [f"{how}({state!r})" for state in states for how in ("live", "kept")]
-    write_notebook(lab.root, "metrics.ipynb", ["%load_ext gallery", *cells])
-    with Page(lab, shots, width=1400, height=4000) as page:
+    write_notebook(product.root, "metrics.ipynb", ["%load_ext gallery", *cells])
+    with Page(product.jupyter, width=1400, height=4000) as page:
         page.open("metrics.ipynb")
         page.run(0)
         for number in range(1, len(cells) + 1):
@@ -179,9 +173,9 @@ def test_nothing_moves_when_a_turn_becomes_static(lab: Server, shots: Path) -> N
         assert page.errors == []
 
 
-def test_a_long_line_of_a_question_is_seen_whole(lab: Server, shots: Path) -> None:
-    write_notebook(lab.root, "wide.ipynb", ["%load_ext gallery", "live('far_wide')"])
-    with Page(lab, shots, width=800, height=900) as page:
+def test_a_long_line_of_a_question_is_seen_whole(product: Product) -> None:
+    write_notebook(product.root, "wide.ipynb", ["%load_ext gallery", "live('far_wide')"])
+    with Page(product.jupyter, width=800, height=900) as page:
         page.open("wide.ipynb")
         page.run(0)
         page.run(1)
@@ -224,27 +218,25 @@ TABLES = """cell => {
 }"""
 
 
-def test_static_tables_and_answers_are_readable_at_every_width(lab: Server, shots: Path) -> None:
+def test_static_tables_and_answers_are_readable_at_every_width(product: Product) -> None:
     setup = "%load_ext ipyagent\n%config IPyAgent.panels = 'static'\n%config IPyAgent.model = 'practice'"
     name = "feedback_about_axes_and_units"
     words = "Axes have units, and where a chart shows money it says which; a rule for every chart of the report"
     added = f"%%memory add --type feedback\n# {name}\n{words}"
     cells = [setup, added, "%memory", "%agent panel", "%agent help"]
-    write_notebook(lab.root, "tables.ipynb", cells)
-    with Page(lab, shots, width=1400, height=1600) as page:
+    write_notebook(product.root, "tables.ipynb", cells)
+    with Page(product.jupyter, width=1400, height=1600) as page:
         page.open("tables.ipynb")
         for number in range(len(cells)):
             page.run(number)
         page.cell(2).locator(".ia-static table").wait_for()
         page.cell(3).locator(".ia-static details").first.wait_for()
         page.page.evaluate("() => document.querySelectorAll('.ia-static details').forEach((one) => (one.open = true))")
-        for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
-            page.theme(theme)
-            for width in (1400, 800, 600):
-                page.page.set_viewport_size({"width": width, "height": 1600})
-                for number in (2, 3):
-                    becomes_empty(page, number, TABLES, f"good table at {width} in {theme}")
-                page.shot(f"static_tables_{width}_{suffix}")
+        for width in (1400, 800, 600):
+            page.page.set_viewport_size({"width": width, "height": 1600})
+            for number in (2, 3):
+                becomes_empty(page, number, TABLES, f"good table at {width}")
+            page.both(f"static_tables_{width}")
         help_ = page.cell(4).locator(".ia-told")
         assert help_.evaluate("node => node.scrollWidth <= node.clientWidth + 1")
         assert help_.locator("div").count() > 20

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from ipyagent.journal.events import Compacted, DecisionUndone, Event, ResultsCleared
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 
-from .lab import CHROMIUM, Page, Server, write_notebook
-from .product import until
-
-pytestmark = pytest.mark.browser
+from .lab import Page, until, write_notebook
+from .product import Product
 
 SETUP = """%load_ext ipyagent
 %config IPyAgent.model = "practice"
@@ -29,25 +24,14 @@ for request in requests("clearing")[:8]:
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    if not Path(CHROMIUM).exists():
-        pytest.skip(f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM")
-    running = Server(tmp_path_factory.mktemp("steps"), environment={"IPYAGENT_EXTRACTION": "false"})
-    try:
-        yield running
-    finally:
-        running.stop()
-
-
 def decisions(root: Path) -> list[Event]:
     (path,) = (root / ".ipyagent" / "sessions").glob(f"*/{TRANSCRIPT}")
     return [event for event in read_events(path) if isinstance(event, ResultsCleared | Compacted | DecisionUndone)]
 
 
-def test_each_press_is_one_decision_and_undo_takes_it_back(server: Server, shots: Path) -> None:
-    write_notebook(server.root, "steps.ipynb", [SETUP, "%compact --step --dry-run", "1 + 1"])
-    with Page(server, shots, height=1100) as page:
+def test_each_press_is_one_decision_and_undo_takes_it_back(product: Product) -> None:
+    write_notebook(product.root, "steps.ipynb", [SETUP, "%compact --step --dry-run", "1 + 1"])
+    with Page(product.jupyter, height=1100) as page:
         page.open("steps.ipynb")
         page.run(0)
         page.run(1)
@@ -55,11 +39,11 @@ def test_each_press_is_one_decision_and_undo_takes_it_back(server: Server, shots
         forward, back = cell.get_by_label("The next layer acts"), cell.get_by_label("Undo the newest step")
         forward.wait_for()
         assert "Next: clearing old tool results (no model call)" in cell.inner_text()
-        assert decisions(server.root) == []
+        assert decisions(product.root) == []
         page.shot("steps_look")
         forward.click()
         cell.get_by_text("Done: clearing old tool results").wait_for()
-        assert len(decisions(server.root)) == 1
+        assert len(decisions(product.root)) == 1
         forward.click()
         cell.get_by_text("Done: a summary by the model (one model call)").wait_for()
         assert "no layer has anything left to do" in cell.inner_text()
@@ -68,7 +52,7 @@ def test_each_press_is_one_decision_and_undo_takes_it_back(server: Server, shots
             back.click()
             until(lambda left=left: cell.get_by_text(re.compile(r"\bDone:")).count() == left, "the step back")  # type: ignore[misc]
             cell.get_by_text("undone").wait_for()
-        made = decisions(server.root)
+        made = decisions(product.root)
         assert [type(event) for event in made] == [ResultsCleared, Compacted, DecisionUndone, DecisionUndone]
         forward.click()
         cell.get_by_text("Done: clearing old tool results").wait_for()

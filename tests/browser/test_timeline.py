@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
-from .lab import Page, Server, write_notebook
-from .product import until
-
-pytestmark = pytest.mark.browser
+from .lab import Page, until, write_notebook
+from .product import Product
 
 SETUP = """%load_ext ipyagent
 %config IPyAgent.model = "practice"
@@ -36,18 +31,9 @@ _ = agent.run_sync("hello again")
 PANEL = 2
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server(tmp_path_factory.mktemp("timeline"))
-    try:
-        yield running
-    finally:
-        running.stop()
-
-
-def test_the_timeline_shows_every_turn_and_what_each_decision_changed(server: Server, shots: Path) -> None:
-    write_notebook(server.root, "timeline.ipynb", [SETUP, DECIDE, "%context --panel", "1 + 1"])
-    with Page(server, shots, height=1100) as page:
+def test_the_timeline_shows_every_turn_and_what_each_decision_changed(product: Product) -> None:
+    write_notebook(product.root, "timeline.ipynb", [SETUP, DECIDE, "%context --panel", "1 + 1"])
+    with Page(product.jupyter, height=1100) as page:
         page.open("timeline.ipynb")
         for cell in (0, 1, PANEL):
             page.run(cell)
@@ -66,10 +52,7 @@ def test_the_timeline_shows_every_turn_and_what_each_decision_changed(server: Se
         assert "[Previous: used" in pairs.locator(".it-new").first.inner_text()
         assert "[Previous: used" not in pairs.locator(".it-gone").first.inner_text()
         page.cell(PANEL).scroll_into_view_if_needed()
-        page.shot("timeline_light")
-        page.theme("JupyterLab Dark")
-        page.shot("timeline_dark")
-        page.theme("JupyterLab Light")
+        page.both("timeline")
         panel.locator(".it-slider").focus()
         page.page.keyboard.press("Home")
         head = panel.locator(".it-head")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from rooms import plain, room
 
 from ipyagent.practice.server import PracticeServer
 from tests.bench.bench_outputs import CELLS, compared
-from tests.bench.bench_told import ran, surroundings
 
 
 def test_the_agents_cell_shows_what_a_plain_cell_shows_and_the_model_is_told(tmp_path: Path) -> None:
@@ -60,12 +59,11 @@ logging.getLogger("mine").setLevel(logging.DEBUG)
 
 @pytest.mark.parametrize("on", [ON, BY_NAME])
 def test_a_user_who_turns_logging_on_sees_no_line_of_ours(tmp_path: Path, on: str) -> None:
-    cells = [
-        f"%load_ext ipyagent\nimport logging, sys\n{on}", "%%agent\nhello",
-        "logging.getLogger('mine').debug('heard')", "%%agent\nand again",
-    ]  # fmt: skip
-    with PracticeServer() as server:
-        made = ran(cells, tmp_path, surroundings(server.url, tmp_path))
-    said = [json.dumps(cell.outputs) for cell in made]
-    lines = [[line for line in words.split('"') if line.startswith(("DEBUG:", "INFO:"))] for words in said]
-    assert lines == [[], [], ["DEBUG:mine:heard\\n"], []]
+    with PracticeServer() as server, room(tmp_path, server=server, fresh=True) as place:
+        cells = [
+            place.ok(f"%load_ext ipyagent\nimport logging, sys\n{on}"), place.asks("hello"),
+            place.ok("logging.getLogger('mine').debug('heard')"), place.asks("and again"),
+        ]  # fmt: skip
+    said = [plain(cell).splitlines() for cell in cells]
+    lines = [[line for line in each if line.startswith(("DEBUG:", "INFO:"))] for each in said]
+    assert lines == [[], [], ["DEBUG:mine:heard"], []]

@@ -1,4 +1,4 @@
-"""Clusters for real: Dask and ipyparallel with three local worker processes each, and many files."""
+"""Clusters for real: Dask and ipyparallel with two local worker processes each, and many files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from conftest import Interrupted, Office
 
 pytestmark = pytest.mark.slow
-WORKERS = 3
-PAGES = 100
+WORKERS = 2
+PAGES = 40
 LOAD: dict[str, Any] = {"prompt": "Load {item} as table", "data": "table", "model": "practice", "mode": "auto"}
 
 
@@ -42,8 +42,11 @@ def dask(place: Path) -> Iterator[Executor]:
     import dask as settings
 
     with (
-        # before Python 3.12 its profiler can leave a worker deadlocked (python/cpython#106883)
-        settings.config.set({"distributed.worker.profile.enabled": sys.version_info >= (3, 12)}),
+        settings.config.set({
+            # before Python 3.12 its profiler can leave a worker deadlocked (python/cpython#106883)
+            "distributed.worker.profile.enabled": sys.version_info >= (3, 12),
+            "distributed.scheduler.allowed-failures": 1,  # workers that a task may take with it
+        }),
         distributed.LocalCluster(
             n_workers=WORKERS, threads_per_worker=1, processes=True, dashboard_address=None,
             local_directory=str(place / "dask"),
@@ -83,19 +86,19 @@ def _check(rows: list[dict[str, object]], pages: dict[Path, int]) -> None:
     assert frame["session"].nunique() == len(pages)
 
 
-def test_a_dask_cluster_of_three_processes(dask: Executor, pages: dict[Path, int]) -> None:
-    some = dict(list(pages.items())[:30])
+def test_a_dask_cluster_of_two_processes(dask: Executor, pages: dict[Path, int]) -> None:
+    some = dict(list(pages.items())[:12])
     rows = agent_map(some, dask, **LOAD)
     _check(rows, some)
-    more = dict(list(pages.items())[:33])
+    more = dict(list(pages.items())[:15])
     again = agent_map(more, dask, **LOAD)
-    assert [row["tries"] for row in again] == [0] * 30 + [1] * 3
+    assert [row["tries"] for row in again] == [0] * 12 + [1] * 3
     redone = agent_map(list(some)[:3], dask, **LOAD, again=True)
     assert not {row["session"] for row in redone} & {row["session"] for row in rows}
 
 
-def test_three_engines_of_ipyparallel(engines: Executor, pages: dict[Path, int]) -> None:
-    some = dict(list(pages.items())[:30])
+def test_two_engines_of_ipyparallel(engines: Executor, pages: dict[Path, int]) -> None:
+    some = dict(list(pages.items())[:12])
     _check(agent_map(some, engines, **LOAD), some)
 
 
@@ -121,11 +124,11 @@ def test_an_interrupt_frees_a_clusters_workers(
     cluster: Executor = request.getfixturevalue(kind)
     with interrupted(lambda: office.asked.get("slow", 0) >= WORKERS, 0.5):
         agent_map([f"be slow {n}" for n in range(9)], cluster, settings=office.settings)  # the work takes 20 s
-    assert [cluster.submit(int, str(n)).result(timeout=10) for n in range(WORKERS)] == [0, 1, 2]
+    assert [cluster.submit(int, str(n)).result(timeout=10) for n in range(WORKERS)] == list(range(WORKERS))
     assert office.asked == {"slow": WORKERS}, "nothing else was begun"
 
 
-def test_a_hundred_files_in_threads(pages: dict[Path, int]) -> None:
+def test_many_files_in_threads(pages: dict[Path, int]) -> None:
     rows = agent_map(pages, **LOAD)
     _check(rows, pages)
     again = agent_map(pages, **LOAD)

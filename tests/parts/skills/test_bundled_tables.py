@@ -172,7 +172,7 @@ def test_duckdb_answers_the_same_or_says_what_to_install() -> None:
 
 
 @pytest.mark.slow
-def test_five_times_the_rows_take_about_five_times_as_long() -> None:
+def test_three_times_the_rows_take_about_three_times_as_long() -> None:
     steps = {
         "profile": lambda table: profile.profile(table),
         "placeholders": lambda table: clean.blank_placeholders(table),
@@ -185,11 +185,11 @@ def test_five_times_the_rows_take_about_five_times_as_long() -> None:
         "suspects": lambda table: model.suspects(table, "arm"),
         "times": lambda table: series.check_times(table["when"]),
     }
-    few, many = large(20_000), large(100_000)
+    tables = [large(rows) for rows in (1_000, 101_000, 303_000)]  # up to 100,000 a difference is tried by shuffling
     for name, work in steps.items():
         spent = []
-        for table in (few, few, many):  # the first imports
+        for table in tables:  # with the first it imports
             began = time.process_time()
             work(table)
             spent.append(time.process_time() - began)
-        assert spent[2] < 12 * spent[1] + 0.2, (name, spent)
+        assert spent[2] < 7 * spent[1] + 0.2, (name, spent)

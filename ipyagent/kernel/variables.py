@@ -12,6 +12,7 @@ import fractions
 import pathlib
 import re
 import sys
+import time
 import types
 import uuid
 import warnings
@@ -46,60 +47,78 @@ _HASHED = (
 
 
 _PLAIN = (type(None), bool, int, float, complex, bytes, str)
+_STORED_AS_NUMBERS = ("DatetimeTZDtype", "PeriodDtype", "IntervalDtype")
+"""Types of pandas whose own hashing reads the stored numbers, and makes no object of each."""
 
 
 class _Unreadable(Exception):
     """Something in it cannot be read without running code of the user."""
 
 
-def fingerprint(value: Any, look: PreviewContext) -> int | None:
-    """The number; None for what cannot be read, and when the look's time is over."""
-    if look.spent(0.8):
-        return None
+class _Late(Exception):
+    """It takes longer than it may."""
+
+
+def _fingerprint(value: Any, late: Callable[[], bool]) -> int | None:
+    """The number; None for what cannot be read. Raises _Late as soon as `late()`."""
     try:
-        return _Reader(look).of(value, 0)
+        return _Reader(late).of(value, 0)
     except _Unreadable:
         return None
+    except _Late:
+        raise
     except Exception:  # noqa: BLE001 - a broken object of a library is one that cannot be read
         return None
 
 
 class _Reader:
-    def __init__(self, look: PreviewContext) -> None:
-        self._look = look
+    def __init__(self, late: Callable[[], bool]) -> None:
+        self._late = late
         self._left = MOST_NODES
         self._path: set[int] = set()
+        self._ways: dict[int, tuple[type, Callable[[Any, int], int]]] = {}
+        """How values of a class are read, by its id: hashing or comparing a class may run its metaclass."""
 
     def of(self, value: Any, depth: int) -> int:
         cls = type(value)
         if cls is str:
             return hash(value if len(value) < 1_000_000 else (len(value), value[:50_000], value[-50_000:]))
-        if cls in _PLAIN:
-            return hash((cls.__name__, value if value == value else "nan"))
+        known = self._ways.get(id(cls))
+        if known is None:
+            known = self._ways[id(cls)] = (cls, self._way(cls))
+        return known[1](value, depth)
+
+    def _way(self, cls: type) -> Callable[[Any, int], int]:
         kind = TypeInfo(cls)
-        if any(cls is known for known in _CONTAINERS):
-            return self._container(value, depth)
+        if kind.exactly(*_PLAIN):
+            return lambda value, depth: hash((kind.name, value if value == value else "nan"))
+        if kind.exactly(*_CONTAINERS):
+            return self._container
         if kind.is_library("numpy", "ndarray"):
-            return self._array(value)
+            return lambda value, depth: self._array(value)
         if kind.is_library("pandas", "DataFrame"):
-            return self._frame(plain_table(value, "DataFrame"))
+            return lambda value, depth: self._frame(plain_table(value, "DataFrame"))
         if kind.is_library("pandas", "Series"):
-            return self._series(plain_table(value, "Series"))
+            return lambda value, depth: self._series(plain_table(value, "Series"))
+        if kind.genuine("pandas") and kind.is_library("pandas", "Index"):
+            return lambda value, depth: self._index(value)
         if kind.genuine("polars") and kind.is_library("polars", "DataFrame", "Series"):
-            return self._polars(value)
+            return lambda value, depth: self._polars(value)
         if cls is types.FunctionType:
-            return hash((self._code(value.__code__), value.__name__, len(value.__defaults__ or ())))
+            return lambda value, depth: hash(
+                (self._code(value.__code__), value.__name__, len(value.__defaults__ or ()))
+            )
         if kind.exactly(datetime.datetime, datetime.time):
-            return hash(value.replace(tzinfo=None))  # a time zone may be the user's own code
-        if kind.exactly(*_HASHED):
-            return hash(value)
-        if kind.genuine("pandas", "numpy") and kind.is_library("pandas", "Timestamp", "Timedelta", "Period"):
-            return hash(value)
+            return lambda value, depth: hash(value.replace(tzinfo=None))  # a time zone may be the user's own code
+        if kind.genuine("pandas") and kind.is_library("pandas", "Timestamp"):
+            return lambda value, depth: hash((kind.name, value.asm8.tobytes()))
+        if kind.exactly(*_HASHED) or (kind.genuine("pandas") and kind.is_library("pandas", "Timedelta", "Period")):
+            return lambda value, depth: hash(value)
         if kind.is_library("numpy", "generic") and kind.genuine("numpy"):
-            return hash((kind.name, value.tobytes()))
+            return lambda value, depth: hash((kind.name, value.tobytes()))
         if all(class_module(base) == "__main__" for base in kind.mro[:-1]):
-            return self._object(value, kind, depth)
-        raise _Unreadable
+            return lambda value, depth: self._object(value, kind, depth)
+        return _unreadable
 
     def _object(self, value: Any, kind: TypeInfo, depth: int) -> int:
         """What an object of a class of the user's keeps in its dictionary and slots."""
@@ -117,6 +136,7 @@ class _Reader:
     def _container(self, value: Any, depth: int) -> int:
         if depth > DEPTH or id(value) in self._path:
             raise _Unreadable
+        self._check()
         self._path.add(id(value))
         cls = next(known for known in _CONTAINERS if type(value) is known)
         parts: list[int] = []
@@ -138,14 +158,15 @@ class _Reader:
     def _array(self, value: Any) -> int:
         if mapped(value):
             raise _Unreadable
-        array = plain_array(value)
+        return self._plain(plain_array(value))
+
+    def _plain(self, array: Any) -> int:
         size = int(array.size)
-        if array.dtype.kind in "OV":
-            if array.dtype.kind == "V":
-                raise _Unreadable
-            flat = array.reshape(-1)[:: max(1, -(-size // MOST_CELLS))].tolist()
-            return hash((array.shape, tuple(self._cell(cell) for cell in flat)))
-        return hash((array.shape, str(array.dtype), _crc(array)))
+        if array.dtype.kind == "V":
+            raise _Unreadable
+        if array.dtype.kind == "O":
+            return hash((array.shape, self._cells(array.reshape(-1)[:: max(1, -(-size // MOST_CELLS))].tolist())))
+        return hash((array.shape, array.dtype.str, _crc(array)))
 
     def _frame(self, frame: Any) -> int:
         if frame is MISSING:
@@ -153,33 +174,42 @@ class _Reader:
         columns = len(frame.columns)
         if columns > 2_000:
             raise _Unreadable
-        labels = tuple(self._cell(label) for label in list(frame.columns))
-        parts = tuple(self._column(frame.iloc[:, at]) for at in range(columns))
-        return hash((frame.shape, labels, parts, self._index(frame.index)))
+        each = getattr(frame, "_iter_column_arrays", None)  # a tenth of the time that `iloc` takes
+        arrays = each() if each else (frame.iloc[:, at].array for at in range(columns))
+        return hash((self._index(frame.columns), self._index(frame.index), *map(self._values, arrays)))
 
     def _series(self, series: Any) -> int:
         if series is MISSING:
             raise _Unreadable
-        return hash((len(series), self._cell(series.name), self._column(series), self._index(series.index)))
+        return hash((self._cell(series.name), self._values(series.array), self._index(series.index)))
 
     def _index(self, index: Any) -> int:
-        kind = TypeInfo(type(index))
-        if kind.name == "RangeIndex":
-            return hash((index.start, index.stop, index.step))
-        return hash(tuple(self._cell(cell) for cell in index[:: max(1, -(-len(index) // 2_000))].tolist()))
+        names = self._cells(list(index.names))
+        if TypeInfo(type(index)).name == "RangeIndex":
+            return hash((names, index.start, index.stop, index.step))
+        if TypeInfo(type(index)).name == "MultiIndex":
+            return hash((names, *map(self._values, index.codes), *map(self._index, index.levels)))
+        return hash((names, self._values(index.array)))
 
-    def _column(self, column: Any) -> int:
-        if self._look.spent(0.8) or not is_readable(column):
+    def _values(self, values: Any) -> int:
+        """An array of numpy, or one of pandas that a column or an index has."""
+        self._check()
+        dtype = values.dtype
+        if TypeInfo(type(dtype)).top == "numpy" or TypeInfo(type(values)).name == "NumpyExtensionArray":
+            return self._plain(values if type(values) is sys.modules["numpy"].ndarray else values.to_numpy())
+        if not is_readable(values):
             raise _Unreadable
-        dtype = column.dtype
-        if TypeInfo(type(dtype)).top == "numpy" and getattr(dtype, "kind", "O") in "biufcmM":
-            return hash((str(dtype), _crc(column.to_numpy())))
-        rows = len(column)
         if hasattr(dtype, "categories"):
-            codes = column.cat.codes.to_numpy()
-            return hash((_crc(codes), tuple(self._cell(cell) for cell in list(dtype.categories)[:1_000])))
-        part = column.iloc[:: max(1, -(-rows // MOST_CELLS))]
-        return hash((str(dtype), rows, tuple(self._cell(cell) for cell in part.tolist())))
+            return hash((self._values(values.codes), self._index(values.categories), values.ordered))
+        rows = len(values)
+        numbers = dtype.kind in "biuf" or TypeInfo(type(dtype)).name in _STORED_AS_NUMBERS
+        part = values[:: max(1, -(-rows // (MOST_BYTES // 8 if numbers else MOST_CELLS)))]
+        if numbers:
+            return hash((str(dtype), rows, _crc(sys.modules["pandas"].util.hash_array(part))))
+        if dtype.kind in "mM":  # of Arrow
+            part = part.__arrow_array__().cast("int64").to_pylist()
+            return hash((str(dtype), rows, tuple(part)))
+        return hash((str(dtype), rows, self._cells(part.tolist())))
 
     def _polars(self, value: Any) -> int:
         frame = value.to_frame() if hasattr(value, "to_frame") else value
@@ -197,6 +227,17 @@ class _Reader:
         )
         return hash((code.co_code, code.co_names, consts))
 
+    def _check(self) -> None:
+        if self._late():
+            raise _Late
+
+    def _cells(self, cells: list[Any]) -> tuple[int, ...]:
+        made: list[int] = []
+        for at in range(0, len(cells), 500):
+            self._check()
+            made += map(self._cell, cells[at : at + 500])
+        return tuple(made)
+
     def _cell(self, cell: Any) -> int:
         """One cell; of an object that cannot be read, its type alone: such a cell is not compared."""
         try:
@@ -205,6 +246,10 @@ class _Reader:
             if TypeInfo(cls := type(cell)).top not in ("pandas", "numpy", "builtins"):
                 raise
             return hash(cls.__name__)
+
+
+def _unreadable(value: Any, depth: int) -> int:
+    raise _Unreadable
 
 
 def _crc(array: Any) -> int:
@@ -235,12 +280,21 @@ _NEVER_CHANGE = ("lazy frames and queries", "regressions", "networks")
 _FROM = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]*(\([^)]{0,2000}\)|[^\n#;(]+)", re.M)
 
 
+class _Print(NamedTuple):
+    """What a variable holds: its type and size, its contents (None where time was too short to read them)."""
+
+    short: str
+    content: object
+
+
 class ReportedVariables(NamedTuple):
     """What the model was told of the variables: `prints` has what each held, by name; `names` are those that got a
-    line of their own, as they stand in it."""
+    line of their own, as they stand in it; `unread` those of which it was said that they could not be compared, and
+    whether one took too long alone."""
 
-    prints: Mapping[str, object]
+    prints: Mapping[str, _Print]
     names: frozenset[str]
+    unread: Mapping[str, bool] = types.MappingProxyType({})
 
     def gone(self, namespace: Collection[str]) -> set[str]:
         """Of `names` and others those of variables that a namespace has no more."""
@@ -280,20 +334,42 @@ def survey(
 ) -> tuple[str, ReportedVariables]:
     """What the model should be told of the variables, given what it was told: all of them as `summarize` does, or
     with `told` only the lines `new: …`, `changed: …` and `gone: …`; "" for no news. And what it has been told then."""
-    look = open_look(seconds)
+    start = time.perf_counter()
+
+    def left() -> float:
+        return seconds - (time.perf_counter() - start)
+
     rows = _users(namespace, hidden, imported_in(inputs))
+    before: Mapping[str, _Print] = {} if told is None else told.prints
+    late: Mapping[str, bool] = {} if told is None else told.unread
+
+    def turn(row: tuple[str, Any]) -> int:  # first what there was no time for before, last what took too long alone
+        return 2 if late.get(row[0]) else 0 if row[0] in late or before[row[0]].content is None else 1
+
     with _quiet():
-        prints = {name: _print(look, name, value) for name, value in rows}
-        if told is None:
-            text, names = _listing(look, rows, limit, lambda name: "")
-            return text, ReportedVariables(prints, names)
-        news = [row for row in rows if row[0] not in told.prints or told.prints[row[0]] != prints[row[0]]]
-        words = {name: "changed: " if name in told.prints else "new: " for name, _ in news}
-        gone = [one_line(name) for name in told.prints if name not in prints]
-        last = f"gone: {_names(gone, 300)}" if gone else ""
-        text, names = _listing(look, news, limit - len(last.encode()) - 1, words.__getitem__)
-        left = (told.names - told.gone(prints)) | names
-    return "\n".join(filter(None, (text, last))), ReportedVariables(prints, left)
+        prints, unread = _prints(sorted((row for row in rows if row[0] in before), key=turn), seconds / 2)
+        words = {name: "" if told is None else "new: " for name, _ in rows if name not in before}
+        for name, now in list(prints.items()):
+            then = before[name]
+            if now.short != then.short or (now != then and None not in (now.content, then.content)):
+                words[name] = "changed: "
+                unread.pop(name, None)
+            elif None in (now.content, then.content):
+                unread.setdefault(name, False)
+                prints[name] = then if now.content is None else now
+        gone = [one_line(name) for name in before if name not in prints]
+        unsure = [one_line(name) for name in unread if name not in late]
+        last = [f"gone: {_names(gone, 300)}"] if gone else []
+        if unsure:
+            last.append(f"may have changed (too little time to compare): {_names(unsure, 300)}")
+        room = limit - sum(len(line.encode()) + 1 for line in last)
+        news = [row for row in rows if row[0] in words]
+        text, names = _listing(open_look(left() * 0.7), news, room, words.__getitem__)
+        prints |= _prints([row for row in rows if row[0] not in before], left())[0]
+    names |= frozenset() if told is None else told.names - told.gone(prints)
+    return "\n".join(filter(None, (text, *last))), ReportedVariables(
+        {name: prints[name] for name, _ in rows}, names, unread
+    )
 
 
 def imported_in(inputs: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -310,15 +386,34 @@ def imported_in(inputs: Iterable[str]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _print(look: PreviewContext, name: str, value: Any) -> object:
+def _prints(rows: list[tuple[str, Any]], seconds: float) -> tuple[dict[str, _Print], dict[str, bool]]:
+    """What the variables hold, and those that `seconds`, or half of them for one alone, were too short for: whether
+    it was for it alone."""
+    prints: dict[str, _Print] = {}
+    unread: dict[str, bool] = {}
+    look = open_look(seconds)
+    for name, value in rows:
+        content = None
+        one = look.again(seconds / 2)
+        if not look.spent():
+            with contextlib.suppress(_Late):
+                content = _content(look, one, name, value)
+        if content is None:
+            unread[name] = one.spent()
+        prints[name] = _Print(look.short(value), content)
+    return prints, unread
+
+
+def _content(look: PreviewContext, one: PreviewContext, name: str, value: Any) -> object:
     """What is compared to notice a change: the contents, or where they cannot be read what a line shows of them and
-    which object it is."""
-    made = fingerprint(value, look)
-    if made is not None:
-        return (look.short(value), made)
-    if look.spent(0.8) or look.family(value).name in _NEVER_CHANGE:
-        return (look.short(value), id(value))
-    return (look.line(value, 200, name), id(value))
+    which object it is. Raises _Late."""
+    made = _fingerprint(value, lambda: look.spent() or one.spent())
+    if made is not None or look.family(value).name in _NEVER_CHANGE:
+        return made if made is not None else (id(value),)
+    shown = one.line(value, 200, name)
+    if one.spent(0.4):  # a line says less when time is short
+        raise _Late
+    return (shown, id(value))
 
 
 def _listing(
@@ -335,11 +430,16 @@ def _listing(
     room = limit - sum(len(line.encode()) + 1 for line in last)
     lines = _lines(look, plain, room, word)
     lines = {name: lines[name] for name in sorted(lines, key=ranks.__getitem__)}
-    rest = [one_line(name) for name, _ in plain if name not in lines]
     room -= sum(len(line.encode()) + 1 for line in lines.values())
-    if rest:
-        head = f"… and {len(rest)} more: "
-        last.append(clip(head, room) + _names(rest, room - len(head.encode())))
+    rest: dict[str, list[str]] = {}
+    for name, _ in plain:
+        if name not in lines:
+            rest.setdefault(word(name), []).append(one_line(name))
+    for at, (what, names) in enumerate(rest.items()):
+        head = f"… and {len(names)} more{' ' * bool(what)}{what or ': '}"
+        shown = clip(head, room) + _names(names, room // (len(rest) - at) - len(head.encode()))
+        last.append(shown)
+        room -= len(shown.encode()) + 1
     return clip("\n".join([*lines.values(), *last]), limit), frozenset(map(_label, lines))
 
 

@@ -221,6 +221,7 @@ def test_only_what_is_new_changed_or_gone_is_told_again() -> None:
     assert told.names == {"RATE", "df", "new"}
 
 
+TIMES = "import pandas as pd\ntimes = pd.date_range('2026-10-25', periods=9, freq='h', tz='Europe/Berlin')\n"
 IN_PLACE = {
     "frame": ("import pandas as pd\nv = pd.DataFrame({'x': range(1000), 't': ['a'] * 1000})", "v.loc[500, 'x'] = 7"),
     "text in a frame": ("import pandas as pd\nv = pd.DataFrame({'t': ['a'] * 1000})", "v.loc[500, 't'] = 'b'"),
@@ -228,6 +229,15 @@ IN_PLACE = {
     "index": ("import pandas as pd\nv = pd.DataFrame({'x': [1, 2]})", "v.index = [5, 6]"),
     "categories": ("import pandas as pd\nv = pd.Series(list('aab'), dtype='category')", "v[0] = 'b'"),
     "series": ("import pandas as pd\nv = pd.Series([1.5, 2, 3])", "v.iloc[1] = 2.5"),
+    "time zone": (TIMES + "v = pd.DataFrame({'t': times})", "v.loc[3, 't'] += pd.Timedelta(1, 'us')"),
+    "plain times": (TIMES + "v = pd.DataFrame({'t': times.tz_localize(None)})", "v.loc[3, 't'] = pd.NaT"),
+    "periods": (TIMES + "v = pd.DataFrame({'t': times.tz_localize(None).to_period('h')})", "v.loc[3, 't'] += 1"),
+    "intervals": ("import pandas as pd\nv = pd.Series(pd.interval_range(0, 9))", "v[3] = pd.Interval(0, 2)"),
+    "nullable": ("import pandas as pd\nv = pd.DataFrame({'n': pd.array([1, 2, None])})", "v.loc[2, 'n'] = 1"),
+    "arrow": (TIMES + "v = pd.DataFrame({'t': times.astype('timestamp[us, UTC][pyarrow]')})", "v.loc[3, 't'] = None"),
+    "index of times": (TIMES + "v = pd.DataFrame({'x': range(9)}, index=times)", "v.index = v.index[::-1]"),
+    "multiindex": (TIMES + "v = pd.Series(range(9), [list('aabbccddd'), times])", "v.index = v.index[::-1]"),
+    "name of the index": ("import pandas as pd\nv = pd.DataFrame({'x': [1, 2]})", "v.index.name = 'n'"),
     "polars": ("import polars as pl\nv = pl.DataFrame({'x': [1, 2]})", "v[0, 'x'] = 9"),
     "array": ("import numpy as np\nv = np.zeros((300, 300))", "v[150, 150] = 1"),
     "list": ("v = list(range(500))", "v[400] = -1"),
@@ -249,7 +259,7 @@ def test_a_change_in_place_is_told_and_a_cell_that_makes_the_same_again_changes_
             assert survey(namespace, told, seconds=5)[0] == "", sort
         run_in(namespace, change)
         text, told = survey(namespace, told, seconds=5)
-        assert text.startswith("changed functions: v" if sort == "function" else "changed: v  ")
+        assert text.startswith("changed functions: v" if sort == "function" else "changed: v  "), sort
         assert survey(namespace, told, seconds=5)[0] == "", sort
 
 
@@ -262,6 +272,42 @@ def test_what_cannot_be_compared_runs_no_code_and_is_told_when_it_is_another_obj
     assert survey(namespace, told)[0] == ""
     run_in(namespace, "v = Evil([1, 2])")
     assert survey(namespace, told)[0].startswith("changed: v  ")
+
+
+def test_what_there_was_no_time_to_compare_keeps_what_was_known_and_is_never_called_changed() -> None:
+    namespace = cells("import pandas as pd\ndf = pd.DataFrame({'x': [1, 2]})\nn = [1]")
+    _, first = survey(namespace, None, seconds=5)
+    run_in(namespace, "df.loc[0, 'x'] = 7\nnew = 1")
+    text, told = survey(namespace, first, seconds=0.0)
+    assert text == "… and 1 more new: new\nmay have changed (too little time to compare): df, n"
+    assert survey(namespace, told, seconds=0.0)[0] == "may have changed (too little time to compare): new"
+    assert survey(namespace, told, seconds=5)[0].startswith("changed: df  DataFrame 2 x 1: x i64\nmay have changed")
+    namespace["n"] = {1: 2}  # its type is told in no time
+    assert "… and 1 more changed: n\n" in survey(namespace, first, seconds=0.0)[0]
+    _, told = survey(namespace, None, seconds=0.0)
+    text, told = survey(namespace, told, seconds=5)
+    assert text == "may have changed (too little time to compare): df, n, new"
+    assert survey(namespace, told, seconds=5)[0] == ""
+
+
+def test_comparing_a_table_takes_no_longer_than_reading_as_many_texts_and_takes_no_column_apart() -> None:
+    rows = 5_000
+    times = pd.date_range("2026-01-01", periods=rows, freq="h", tz="Europe/Berlin")
+    texts = pd.DataFrame({"t": pd.Series([f"text {n}" for n in range(rows)], dtype=object)})
+    wide = pd.DataFrame(np.zeros((5, 900))).assign(word="w")
+
+    def took(table: Any) -> float:
+        _, told = survey({"t": table}, None, seconds=5)
+        return min(elapsed(lambda: survey({"t": table}, told, seconds=5)) for _ in range(5))
+
+    limit = took(texts)
+    for values in (
+        times, times.tz_localize(None).to_period("h"), pd.interval_range(0, rows), pd.array(range(rows), dtype="Int64"),
+        pd.arrays.SparseArray([0, 1] * (rows // 2)), times.astype("timestamp[us, UTC][pyarrow]"),
+    ):  # fmt: skip
+        assert took(pd.DataFrame({"t": values})) < 2 * limit, values
+    assert took(pd.DataFrame({"t": 1}, index=pd.MultiIndex.from_arrays([texts["t"], times]))) < 3 * limit
+    assert took(wide) < min(elapsed(lambda: [wide.iloc[:, at] for at in range(901)]) for _ in range(5))
 
 
 def test_imported_names_are_never_told() -> None:

@@ -290,6 +290,12 @@ class PreviewContext:
         self._kinds: dict[int, tuple[TypeInfo, PreviewHandler]] = {}
         self._path: list[int] = []
 
+    def again(self, seconds: float) -> PreviewContext:
+        """Another look from now on that knows the same types."""
+        look = PreviewContext(self._find, seconds)
+        look._kinds = self._kinds
+        return look
+
     @property
     def depth(self) -> int:
         """How many values enclose the one that is shown."""

@@ -8,8 +8,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Literal
 
 from ipyagent import sandbox
 from tests.bench.measuring import Row
@@ -27,12 +28,10 @@ def measured() -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         (root / "a.txt").write_text("b\na\n")
-        ways: dict[str, Callable[[list[str]], float]] = {"bash": lambda words: _timed(words, None, "read", root, False)}
-        for backend in sandbox.find().working:
-            for level in ("read", "project"):
-                for watched in (False, True):
-                    name = f"{backend.name}, {level}{', watched' if watched else ''}"
-                    ways[name] = _way(backend, level, root, watched)  # type: ignore[arg-type] # the two levels
+        ways: dict[str, Callable[[list[str]], float]] = {"bash": partial(_timed, None, "read", root, False)}
+        for backend, level, watched in product(sandbox.find().working, ("read", "project"), (False, True)):
+            name = f"{backend.name}, {level}{', watched' if watched else ''}"
+            ways[name] = partial(_timed, backend, level, root, watched)
         for _ in range(TURNS):
             for what, command in COMMANDS.items():
                 for name, way in ways.items():
@@ -40,14 +39,8 @@ def measured() -> dict[str, dict[str, float]]:
     return {what: {name: statistics.median(some) * 1e3 for name, some in by.items()} for what, by in found.items()}
 
 
-def _way(
-    backend: sandbox.Backend, level: Literal["read", "project"], root: Path, watched: bool
-) -> Callable[[list[str]], float]:
-    return lambda words: _timed(words, backend, level, root, watched)
-
-
 def _timed(
-    words: list[str], backend: sandbox.Backend | None, level: Literal["read", "project"], root: Path, watched: bool
+    backend: sandbox.Backend | None, level: sandbox.Level, root: Path, watched: bool, words: list[str]
 ) -> float:
     began = time.perf_counter()
     if backend is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from test_project import git
 
 from ipyagent.errors import AgentError
 from ipyagent.project import FOLDER, Project
@@ -19,12 +19,6 @@ from ipyagent.trust import MARK, folders_down
 def own(tmp_path: Path) -> Project:
     (tmp_path / "work").mkdir()
     return Project(tmp_path / "work", tmp_path / "user")
-
-
-def git(folder: Path, *words: str) -> None:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    author = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-    subprocess.run(["git", *author, *words], cwd=folder, check=True, capture_output=True, env=environ)
 
 
 # ---------------------------------------------------------------------- this very folder

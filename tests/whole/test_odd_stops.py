@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -130,14 +131,10 @@ def test_an_interrupt_at_the_very_end_of_a_turn_damages_nothing(tmp_path: Path) 
 
 
 @pytest.mark.paced
-@pytest.mark.parametrize(
-    "stops",
-    [("stop", "stop"), ("stop", "interrupt"), ("interrupt", "interrupt"), ("interrupt", "stop")],
-    ids="-".join,
-)
-def test_stops_in_a_row_end_one_turn(tmp_path: Path, stops: tuple[str, ...]) -> None:
+def test_stops_in_a_row_end_one_turn(tmp_path: Path) -> None:
+    codes = ("import time; time.sleep(30)", "while True: pass", "import asyncio; await asyncio.sleep(30)")
     with PracticeServer() as server, kernel_on(server, tmp_path) as kernel:
-        for code in ("import time; time.sleep(30)", "while True: pass", "import asyncio; await asyncio.sleep(30)"):
+        for stops, code in product(product(("stop", "interrupt"), repeat=2), codes):
             server.script(tool("python", {"code": f"_in_a_while(*{stops!r})\n{code}"}))
             cell = kernel.run("%%agent\ngo")
             if "interrupt" not in stops:
@@ -151,7 +148,7 @@ def test_stops_in_a_row_end_one_turn(tmp_path: Path, stops: tuple[str, ...]) -> 
             assert kernel.run("%%agent\nand now?").errors == []
         assert server.refused == []
         assert server.open_streams == 0
-    assert whole(tmp_path) == 6
+    assert whole(tmp_path) == 24
 
 
 def test_an_interrupted_resume_of_a_large_session_can_be_said_again(tmp_path: Path) -> None:
@@ -162,7 +159,7 @@ def test_an_interrupted_resume_of_a_large_session_can_be_said_again(tmp_path: Pa
             patch.setenv("ANTHROPIC_API_KEY", KEY)
             agent = Agent(settings=settings, folder=tmp_path)
             for number in range(60):
-                code = f"for line in range(2_000): print('row', line, {number})"
+                code = f"for line in range(500): print('row', line, {number})"
                 server.script(tool("python", {"code": code}), text(f"number {number}: " + "word " * 2_000))
                 assert agent.run_sync(f"question {number}").status == "finished"
             agent.close()
@@ -212,7 +209,7 @@ def test_an_interrupt_of_the_very_first_cell_is_one_line(tmp_path: Path, wait: f
         assert server.refused == []
 
 
-SIGNALS = int(os.environ.get("IPYAGENT_SIGNALS", "300"))
+SIGNALS = int(os.environ.get("IPYAGENT_SIGNALS", "150"))
 """The whole measurement is 2,000."""
 IDLE = 1.0
 """Seconds to idle, beyond what an interrupt of a plain cell takes on the same machine."""
@@ -229,7 +226,6 @@ def test_an_interrupt_at_any_instruction_of_a_turns_start_never_hangs_the_kernel
             cell = kernel.run(
                 "import time; time.sleep(9)", act=lambda _: (time.sleep(0.2), os.kill(pid, signal.SIGINT)), timeout=60.0
             )
-            assert cell.latency is not None
             plain.append(cell.latency - 0.2)
         took = min(kernel.run(f"%%agent\nhello {number}").seconds for number in range(4))
         for number in range(SIGNALS):
@@ -250,7 +246,6 @@ def test_an_interrupt_at_any_instruction_of_a_turns_start_never_hangs_the_kernel
             except queue.Empty:  # ipykernel's, see above; the cell is idle
                 ends["reply lost"] += 1
                 continue
-            assert cell.latency is not None
             waits.append(cell.latency - moment)
             assert set(cell.errors) <= NOT_OURS, cell.errors
             ends["interrupted" if cell.errors else "whole"] += 1

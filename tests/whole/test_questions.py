@@ -62,7 +62,6 @@ def test_the_result_that_the_model_reads_holds_the_answer(desk: Desk, number: in
     result = desk.agent.run_sync(said)
     assert (result.status, result.text) == ("finished", "Done."), result.message
     body = desk.server.messages[-1].body
-    assert body is not None
     read = results(body)[-1]
     assert not read.get("is_error"), read["text"]
     for name, value in question["answers"]:

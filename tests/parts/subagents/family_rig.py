@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rooms import MODEL
+
 from ipyagent.agent import Agent, Options, TurnResult
 from ipyagent.assembly.requests import NullSurface
 from ipyagent.config import IPyAgent
@@ -20,8 +22,6 @@ from ipyagent.kernel.scope import make_shell
 from ipyagent.practice.replies import Fault, Reply, text
 from ipyagent.practice.server import PracticeServer
 
-KEY = "sk-ant-api03-Zq7XkV2m9TfLw4Rb8NcYh3Jd6Gs1Pu5E"
-MODEL = "claude-sonnet-5-5"
 Rule = Callable[[dict[str, Any], int], Reply | Fault]
 """Answers a body; the number counts its requests of the same conversation, from 0."""
 

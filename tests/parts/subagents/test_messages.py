@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from family_rig import FamilyRig, result_texts, until
+from test_children import order as job
 
 from ipyagent.journal.events import ChildEnded, ChildStarted, MessageReceived, MessageSent, ToolReturned, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
@@ -17,10 +18,6 @@ from ipyagent.parts.subagents import SubagentManager
 from ipyagent.practice.replies import Fault, Reply, calls, text, tool
 
 Make = Callable[..., FamilyRig]
-
-
-def job(task: str, prompt: str, **more: Any) -> tuple[str, dict[str, Any]]:
-    return "agent", {"task": task, "prompt": prompt, **more}
 
 
 def send(to: str, message: str, **more: Any) -> tuple[str, dict[str, Any]]:

@@ -15,7 +15,16 @@ from ipyagent.assembly.session_setup import SessionSetup
 from ipyagent.context.reminders import EnvironmentSnapshot, context_block, guarded, mode_in, standing
 from ipyagent.errors import UsageError
 from ipyagent.escape import line
-from ipyagent.journal.events import Block, FilesRestored, Mode, ToolCalled, ToolReturned, TurnEnded, UserMessage
+from ipyagent.journal.events import (
+    Block,
+    FilesRestored,
+    MemorySaved,
+    Mode,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    UserMessage,
+)
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace
@@ -28,6 +37,7 @@ from ipyagent.loop.watching import CodeWatch
 from ipyagent.model.client import AnthropicModel
 from ipyagent.parts import Turn
 from ipyagent.tools.changes import Undone, restore
+from ipyagent.ui.memory_chips import saved_line
 
 AFTER_STOP = 0.4
 """Seconds that a stopped turn waits for the user's `stop` hooks."""
@@ -178,7 +188,7 @@ class TurnUndone(NamedTuple):
     """`turn` counts from 1 (0: only files that an earlier undo had left, or a replayed cell of a notebook), `text` is
     its request; `restored` and `conflicts` as in `Undone`; `rebound`: variables that the turn rebound, which stay as
     they are; `removed`: those of `restored` that the turn had created; `ran`: whether it ran code or commands, whose
-    files undo covers in part; `replay` as in `ToUndo`."""
+    files undo covers in part; `replay` as in `ToUndo`; `memories`: what it saved or deleted of them, which stays."""
 
     turn: int
     text: str
@@ -188,6 +198,7 @@ class TurnUndone(NamedTuple):
     removed: tuple[str, ...] = ()
     ran: bool = False
     replay: str = ""
+    memories: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """What was done, for the user."""
@@ -200,6 +211,8 @@ class TurnUndone(NamedTuple):
             lines.append("nothing to restore")
         if self.rebound:
             lines.append(f"variables that it rebound stay as they are: {', '.join(self.rebound)}")
+        if self.memories:
+            lines.append(f"what it did to memories stays: {'; '.join(self.memories)}")
         return [*lines, NOT_COVERED] if self.ran else lines
 
 
@@ -226,7 +239,8 @@ def undone_turn(session: Session, root: Path, number: int, undone: Undone, repla
     turn = session.history.turns[number - 1]
     removed = tuple(path for path in undone.restored if not (root / path).exists())
     return TurnUndone(number, turn.text, *undone, rebound_in(session, turn.first, turn.last), removed,
-                      ran_in(session, turn.first, turn.last), replay)  # fmt: skip
+                      ran_in(session, turn.first, turn.last), replay,
+                      memories_of(session, turn.first, turn.last))  # fmt: skip
 
 
 def ran_in(session: Session, first: int, last: int) -> bool:
@@ -234,6 +248,14 @@ def ran_in(session: Session, first: int, last: int) -> bool:
     events = session.journal.read()
     return any(isinstance(event, ToolCalled) and event.name in RUNS and first <= event.id <= (last or event.id)
                for event in events)  # fmt: skip
+
+
+def memories_of(session: Session, first: int, last: int) -> tuple[str, ...]:
+    """What was done to memories in the events from `first` to `last` and is not undone, each with its undo."""
+    every = [event for event in session.journal.read() if isinstance(event, MemorySaved)]
+    undone = {event.undoes for event in every}
+    stays = (event for event in every if first <= event.id <= (last or event.id) and event.id not in undone)
+    return tuple(saved_line(event) for event in stays if not event.undoes)
 
 
 def rebound_in(session: Session, first: int, last: int) -> tuple[str, ...]:

@@ -443,13 +443,14 @@ class MemoryDismissed(_Event, frozen=True, tag=True):
 class MemorySaved(_Event, frozen=True, tag=True):
     """A memory was written. `change`: "created", "changed", "deleted", "renamed" (to `path`, from `old`) or
     "restored"; `by`: "agent", "extraction", "dream" or "user"; `revision` names the version before in the
-    memory's history ("" when there was none), which undoes it."""
+    memory's history ("" when there was none), which undoes it. `undoes`: the event that this takes back (0: none)."""
 
     path: str
     change: str
     by: str
     old: str = ""
     revision: str = ""
+    undoes: int = 0
 
 
 class MemoryExtracted(_Event, frozen=True, tag=True):

@@ -74,6 +74,11 @@ class Background:
         """Wait until nothing runs, `timeout` seconds at most; whether it is so. Not for the agent thread."""
         return self._ended.wait(timeout)
 
+    async def ended(self, seconds: float) -> None:
+        """Wait until nothing runs, `seconds` at most. On the agent thread."""
+        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait((self._task,), timeout=seconds)
+
     def end_with(self, call: Callable[[], None]) -> None:
         """Take nothing more, and `call()` once all that was taken is done: now, or on the agent thread."""
         self._closed = True

@@ -302,7 +302,10 @@ class Engine:
     async def ask(self, layer: Layer, now: LayerContext) -> Sequence[Event] | None:
         """The layer's decisions in a situation, not recorded yet; None when it failed, which is journalled."""
         try:
-            return await layer.consider(now)
+            made = await layer.consider(now)
+            if any(isinstance(event, Compacted) for event in made):
+                await self.session.compacting()
+            return made
         except (JournalError, asyncio.CancelledError):
             raise
         except Exception as problem:  # noqa: BLE001 - a layer that fails steps aside, the next one catches it

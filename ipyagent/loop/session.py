@@ -18,7 +18,6 @@ from ipyagent.errors import JournalError, ModelError
 from ipyagent.journal.events import (
     AssistantMessage,
     Block,
-    Compacted,
     Event,
     LayerFailed,
     PermissionAnswered,
@@ -111,7 +110,7 @@ class Session:
         self.renewed: Callable[[], Sequence[Event]] = tuple
         """The head that comes with a compaction of all messages, see
         `SystemPromptBuilder.after_compaction`."""
-        self._compacting: Callable[[], object] = tuple
+        self._compacting: Callable[[], Awaitable[None]] | None = None
         self._kept: dict[type[Any], Any] = {}
         self.background = Background()
         """Work that goes on after the turn, on the agent thread."""
@@ -329,9 +328,15 @@ class Session:
         if self.surface is surface:
             self.surface = None
 
-    def before_compaction(self, look: Callable[[], None]) -> None:
-        """Have `look` called before messages give way to a compaction: the last moment to look at them."""
+    def before_compaction(self, look: Callable[[], Awaitable[None]]) -> None:
+        """Have `look` awaited before messages give way to a compaction: the last moment to look at them, and what it
+        records stands before the head that comes with it."""
         self._compacting = look
+
+    async def compacting(self) -> None:
+        """Messages are about to give way to a compaction, see `before_compaction`."""
+        if self._compacting is not None:
+            await self._compacting()
 
     def kept(self, kind: type[T], make: Callable[[], T]) -> T:
         """What a part keeps with the session, made once, and let go of with it."""
@@ -358,8 +363,6 @@ class Session:
     def record(self, event: E) -> E:
         """Journal an event without its secrets, let the view take it in, then show it; returns it with its id. A
         question to the user is shown and returned as it was put: it says exactly what would run."""
-        if isinstance(event, Compacted):
-            self._compacting()
         with held_sigint():  # between turns the main thread records too: journalled, applied and shown, or not at all
             with self._lock:  # and it does while background work goes on
                 made = self.journal.append(entering(event, self.redact))

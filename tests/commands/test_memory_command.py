@@ -12,6 +12,7 @@ from compact_room import CompactRoom, compact_room
 from rooms import Room, room
 
 from ipyagent import Agent
+from ipyagent.agent.turns import undone_turn
 from ipyagent.errors import MemoryRefused, TrustError, UsageError
 from ipyagent.extension.completion import Completions
 from ipyagent.journal.events import MemorySaved
@@ -21,6 +22,7 @@ from ipyagent.parts.memory.browser import static_browser
 from ipyagent.parts.memory.browsing import browsing_of
 from ipyagent.parts.memory.commands import COMMANDS, names, run_memory
 from ipyagent.practice.replies import text, tool
+from ipyagent.tools.changes import Undone
 
 
 @pytest.fixture
@@ -218,9 +220,17 @@ def test_what_was_done_is_journalled_and_undo_takes_the_newest_back(place: Compa
     add(agent, "--name plan first")
     run_memory(agent, "forget plan")
     assert "undone (deleted by user)" in run_memory(agent, "undo")
+    told = run_memory(agent, "undo")
+    assert "undone (created by user)" in told, "the next one steps back"
+    with pytest.raises(UsageError, match="no memory change of this session is left to undo"):
+        run_memory(agent, "undo")
     assert [(event.change, event.by) for event in place.of(agent, MemorySaved)] == [
-        ("created", "user"), ("deleted", "user"), ("restored", "user"),
+        ("created", "user"), ("deleted", "user"), ("restored", "user"), ("deleted", "user"),
     ]  # fmt: skip
+    run_memory(agent, told.partition("redo: %memory ")[2])
+    assert files(agent)["project/plan.md"].endswith("first\n")
+    assert "undone (restored by user)" in run_memory(agent, "undo"), "what was done again is the newest change"
+    assert files(agent) == {}
 
 
 def test_undo_takes_back_what_the_agent_saved(place: CompactRoom, agent: Agent) -> None:
@@ -230,7 +240,12 @@ def test_undo_takes_back_what_the_agent_saved(place: CompactRoom, agent: Agent) 
     assert "source: said" in files(agent)["project/plots.md"]
     (event,) = place.of(agent, MemorySaved)
     assert (event.path, event.by) == ("/memories/project/plots.md", "agent")
+    stays = "what it did to memories stays: saved: plots.md (undo: %memory forget plots.md)"
+    assert agent.session is not None
+    told = undone_turn(agent.session, agent.project.root, 1, Undone((), ())).lines()
+    assert told[-2:] == ["nothing to restore", stays], "as %agent rollback says"
     assert "undone (created by agent)" in run_memory(agent, "undo")
+    assert stays not in undone_turn(agent.session, agent.project.root, 1, Undone((), ())).lines()
     assert files(agent) == {}
 
 

@@ -47,7 +47,7 @@ from ipyagent.parts.memory.quotation import MOST_KEPT, Evidence, Quote, Typed, u
 from ipyagent.parts.memory.safe_paths import INDEX, ROOT, SCOPES, SUFFIX, Address, address, checked_name, split_path
 from ipyagent.parts.memory.store import MemoryStore, WriteResult, check_size
 from ipyagent.parts.memory.stores import MemoryStores
-from ipyagent.parts.memory.tokenizer import bare
+from ipyagent.parts.memory.tokenizer import bare, shared, weighty
 from ipyagent.parts.memory.transaction import STOP, STOPPED
 from ipyagent.redaction import find_secrets, refusal
 
@@ -136,6 +136,7 @@ class MemoryAccess:
         self.answers: dict[Any, list[Any]] = {}
         """Of edits that were made together, what the calls that are still to come will be answered."""
         self._own = events is None and ground is None
+        self._undoes = 0
 
     def __repr__(self) -> str:
         return f"<MemoryAccess by {self.by} to {self.memories!r}>"
@@ -292,7 +293,9 @@ class MemoryAccess:
     def create(self, place: Address, text: str, said: Sequence[str] = ()) -> SavedMemory:
         """Save a new memory; `said` are words of the user that it carries out. Without them it is the project's.
         Raises MemoryRefused ("exists", "known", "name", "content", …)."""
-        self._writable(place)
+        check_size(place.path, text)
+        if self.store(place.scope).exists(self._writable(place)):  # before anybody is asked about it
+            raise MemoryRefused(f"{place.path} already exists; read it and change it", reason="exists")
         checked = self._checked(place, "", text, said)
         name = self._writable(checked.place)
         store = self.store(checked.place.scope)
@@ -399,10 +402,11 @@ class MemoryAccess:
 
     def undo(self, saved: MemorySaved) -> SavedMemory:
         """Take back what an event says was saved. Raises MemoryRefused."""
-        place = address(saved.path)
+        place, undoing = address(saved.path), self.on_behalf(self.by, self._record, self._turn)
+        undoing._undoes = saved.id
         if saved.change == "renamed":
-            return self.rename(place, address(saved.old))
-        return self.restore(place, saved.revision) if saved.revision else self.delete(place)
+            return undoing.rename(place, address(saved.old))
+        return undoing.restore(place, saved.revision) if saved.revision else undoing.delete(place)
 
     # ------------------------------------------------------------------ the checks
 
@@ -465,7 +469,10 @@ class MemoryAccess:
             again = "delete it and make the same call once more"
         elif personal:
             again = f"change its type to {kind} with str_replace and the same `said`"
-        near = "" if given else self.heard.words.nearest(f"{word_of(head.fields.get('description'))}\n{head.body}")
+        near = ""
+        if not given:  # nearest to what a change adds, where there is one
+            whole = f"{word_of(head.fields.get('description'))}\n{head.body}"
+            near = (before and self.heard.words.nearest(sentence)) or self.heard.words.nearest(whole)
         answers, quoted = tuple((_WORK.get().settled or {}).values()), source == "quoted"
         told = unconfirmed(evidence, sentence, quoted, given=bool(given), near=near, answers=answers, again=again)
         if tidied and place.scope == "user" and source == "quoted" and was != "quoted":
@@ -539,7 +546,11 @@ class MemoryAccess:
         question = (tuple(dict.fromkeys(lines)), (*told, *asides))
         if question not in settled:
             raise Unsettled(question)
-        return ProvenanceLabel("said") if settled[question] == "" else origin
+        adds = settled[question]
+        if adds == "":
+            return ProvenanceLabel("said")
+        meant = max(question[1], key=lambda each: len(shared(weighty(adds or ""), weighty(each))))
+        return replace(origin, sentence=meant.strip()) if adds and shared(weighty(adds), weighty(meant)) else origin
 
     def _source(self, scope: str, text: str) -> str:
         """The source of a text in a scope's store, as far as the user's own folder knows of it."""
@@ -571,7 +582,9 @@ class MemoryAccess:
 
     def _journal(self, written: WriteResult, *, old: str = "", remark: str = "") -> SavedMemory:
         change = "changed" if written.change == "merged" else written.change
-        event = MemorySaved(path=written.memory.path, change=change, by=self.by, old=old, revision=written.revision)
+        event = MemorySaved(
+            path=written.memory.path, change=change, by=self.by, old=old, revision=written.revision, undoes=self._undoes
+        )
         if change != "unchanged":
             if (later := _WORK.get().later) is not None:
                 later.append(lambda: self._record(event))

@@ -224,21 +224,30 @@ def restore(doing: MemoryCommandRun) -> str:
 
 
 def undo(doing: MemoryCommandRun) -> str:
-    """Undo the newest memory change of this session, whoever made it."""
+    """Undo the newest memory change of this session that is not undone yet, whoever made it."""
     session = doing.agent.session
-    events = list(session.journal.read()) if session is not None else []
-    saved = next((event for event in reversed(events) if isinstance(event, MemorySaved)), None)
-    if saved is None:
-        raise UsageError("no memory was saved in this session; %memory history NAME lists earlier versions")
-    return _told(f"undone ({saved.change} by {saved.by})", doing.access.undo(saved))
+    events = [event for event in session.journal.read() if isinstance(event, MemorySaved)] if session else []
+    undone = {event.undoes for event in events}
+    for saved in reversed(events):
+        if saved.undoes or saved.id in undone:
+            continue
+        try:
+            made = doing.access.undo(saved)
+        except MemoryRefused as problem:
+            if problem.reason != "missing":
+                raise
+            continue  # it is not there any more: nothing of this change is left
+        return _told(f"undone ({saved.change} by {saved.by})", made, "redo")
+    left = "no memory change of this session is left to undo" if events else "no memory was saved in this session"
+    raise UsageError(f"{left}; %memory history NAME lists earlier versions")
 
 
-def _told(words: str, saved: SavedMemory) -> str:
+def _told(words: str, saved: SavedMemory, back: str = "undo") -> str:
     event = saved.event
     name = event.path.removeprefix(f"{ROOT}/")
     if event.change == "unchanged":
         return f"{name} has this text already"
-    return f"{words}: {name}; undo: {undo_words(saved)}"
+    return f"{words}: {name}; {back}: {undo_words(saved)}"
 
 
 def show_memory(agent: RunningAgent, line: str, cell: str | None = None) -> str:
@@ -340,9 +349,16 @@ def _dream(doing: MemoryCommandRun) -> str:
     return dream_now(doing.agent, undo=undo_it, dry_run="--dry-run" in doing.options, accept=accept, scope=scope)
 
 
+def _watching(doing: MemoryCommandRun) -> None:
+    """Whether what is said from now on is looked through, for whoever asks before the next turn."""
+    if doing.agent.session is not None:
+        doing.agent.part(MemoryPart).extracting.begins(doing.agent.session)
+
+
 def _off(doing: MemoryCommandRun) -> str:
     """Turn memory off in this kernel."""
     doing.agent.settings.memory = False
+    _watching(doing)
     return (
         "memory is off in this kernel: nothing is recalled, saved or tidied; %memory on turns it on\n"
         "for good: IPYAGENT_MEMORY=0 or c.IPyAgent.memory = False; the files stay where they are (%memory path)"
@@ -352,6 +368,7 @@ def _off(doing: MemoryCommandRun) -> str:
 def _on(doing: MemoryCommandRun) -> str:
     """Turn memory on in this kernel."""
     doing.agent.settings.memory = True
+    _watching(doing)
     refused = [why for scope in SCOPES if (why := doing.memories.refusal(scope))]
     return "\n".join(["memory is on", *refused])
 

@@ -64,7 +64,8 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff
 _CUES = re.compile(
     r"\b(?:remember|keep in mind|note that|for the record|don'?t forget|from now on|going forward|in (?:the )?future"
     r"|always|never|every time|prefer(?:s|red|ably)?|rather|instead|only|please don'?t|no \w+ (?:please|plz)"
-    r"|stop \w+ing|actually|i meant|not what i|that'?s wrong|no wait|i am an?|i'?m an?|i work|is due|deadline"
+    r"|stop \w+ing|actually|i meant|i was wrong|i never said|not what i|that'?s wrong|no wait"
+    r"|i am an?|i'?m an?|i work|is due|deadline"
     r"|my (?:name|role|team|boss|job)|we (?:use|agreed|decided|have to|must)|our (?:rule|policy|convention|team)"
     r"|merk(?:e|t)? dir|denk daran|immer|nie(?:mals)?|ab jetzt|künftig|in zukunft|lieber|bitte nicht|nur noch"
     r"|ich bin|wir (?:verwenden|nutzen|benutzen)"
@@ -106,6 +107,8 @@ class ExtractionProgress:
         self._ended: list[int] = []  # turns that ended since, with an answer or at a limit
         self._saved: list[tuple[int, str]] = []  # memories that the agent itself saved since
         self._gone: set[str] = set()  # those of them that were deleted since
+        self._saving: set[str] = set()  # calls of the turn that would save one
+        self._failed: list[int] = []  # those that were refused since
         self._said: list[tuple[int, str]] = []  # what the user said since
 
     def __repr__(self) -> str:
@@ -122,11 +125,18 @@ class ExtractionProgress:
                 self._ended.append(event.id)
             case MemorySaved():
                 self._memory(event)
+            case ToolCalled() if event.name == MEMORY and event.input.get("command") != "view":
+                self._saving.add(event.call)
+            case ToolReturned() if event.name == MEMORY and event.call in self._saving:
+                self._saving.discard(event.call)
+                if event.is_error:
+                    self._failed.append(event.id)
             case MemoryExtracted():
                 self.upto, self.failures, self.left_over, self.watched = event.upto, 0, False, True
                 self.unwatched = {said for said in self.unwatched if said > event.upto}
                 self._ended = [turn for turn in self._ended if turn > event.upto]  # some ended meanwhile
                 self._saved = [saved for saved in self._saved if saved[0] > event.upto]
+                self._failed = [failed for failed in self._failed if failed > event.upto]
                 self._said = [said for said in self._said if said[0] > event.upto]
             case LayerFailed() if event.layer == PURPOSE:
                 self.failures += 1
@@ -168,8 +178,8 @@ class ExtractionProgress:
         self, every: int, upto: int, *, owed: bool = False, words: int = 0, cues: Sequence[str] = ()
     ) -> bool:
         """Whether to look at the end of the turn that event `upto` ended, or else to wait for more: `every` turns, and
-        `words` new words of the user (0: none) or a cue that the agent did not act upon itself. `owed`: it does not
-        wait."""
+        `words` new words of the user (0: none), a cue that the agent did not act upon itself, or a memory that it
+        could not save. `owed`: it does not wait."""
         turns = sum(turn <= upto for turn in self._ended)
         if not turns or self.failures >= MOST_FAILURES:
             return False
@@ -180,11 +190,11 @@ class ExtractionProgress:
         said = [(at, text) for at, text in self._said if at <= upto]
         if not words or sum(words_in(text) for _, text in said) >= words:
             return True
-        ends = [*(at for at, _ in said), upto + 1][1:]
-        return any(
-            has_cue(text, cues) and not any(at < saved < end for saved, _ in self._saved)
-            for (at, text), end in zip(said, ends, strict=True)
-        )
+        for (at, text), end in zip(said, [*(at for at, _ in said), upto + 1][1:], strict=True):
+            saved = max((each for each, _ in self._saved if at < each < end), default=0)
+            if any(max(at, saved) < failed < end for failed in self._failed) or (not saved and has_cue(text, cues)):
+                return True
+        return False
 
 
 def new_messages(placed: Sequence[tuple[str, Block, int]], upto: int, most: int) -> int:
@@ -211,7 +221,10 @@ def directive(
     on (0: a transcript that stands above), `turns` its model calls, `now` Unix time, `saved` paths of what the
     agent saved in these turns itself."""
     newest = f"newest {messages} message{'s' if messages != 1 else ''} above"
-    already = f"The agent saved in these turns itself: {', '.join(map(harmless, saved))}. What they say is done."
+    already = (
+        f"The agent saved in these turns itself: {', '.join(map(harmless, saved))}. Do not save that again; where the "
+        "user said otherwise later, bring it up to date or delete it."
+    )
     values = {
         "messages": newest if messages else "transcript above",
         "turns": str(turns),

@@ -1,10 +1,11 @@
 """Extraction wired to the turns of a kernel: when it runs, what it reads, what its fork may do, how it ends with the
 kernel.
 
-It never holds a turn up: it begins when the answer is there, on the agent thread, and what it asks of the model
-goes out beside the next turn. It waits until there is enough to look through, and goes out with the notes when both
-are due. What still waits is looked at when the session is left, before a compaction, in a pause, or when the kernel
-ends; after a crash by the next kernel. One a session at a time; what is asked for meanwhile follows once.
+It never holds a turn up, but for a compaction, whose system prompt has the index of what it saves: it begins when the
+answer is there, on the agent thread, and what it asks of the model goes out beside the next turn. It waits until there
+is enough to look through, and goes out with the notes when both are due. What still waits is looked at when the session
+is left, before a compaction, in a pause, or when the kernel ends; after a crash by the next kernel. One a session at a
+time; what is asked for meanwhile follows once.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from ipyagent.assembly.session_setup import SessionSetup
     from ipyagent.parts.memory.store import Memory
 
+LONGEST_WAIT = 15.0
+"""Seconds that a compaction waits at most for what is extracted; what comes later counts with the next one."""
 LONGEST_END = 60.0
 """Seconds that a running extraction gets when the kernel ends."""
 REPLY_TOKENS = 8_000
@@ -106,7 +109,7 @@ class MemoryExtractor:
                 at_exit(self, partial(MemoryExtractor.close, exiting=True))
         run.owed = run.owed or run.background.busy
         run.take(EndedTurn.of(session), workspace, surface)
-        session.before_compaction(lambda: self._compacting(run))
+        session.before_compaction(partial(self._compacting, run))
 
     def after(self, session: Session) -> None:
         """What the end of a turn calls for, on the agent thread: an extraction, or a look at it in a pause."""
@@ -256,10 +259,16 @@ class MemoryExtractor:
 
     # ------------------------------------------------------------------ other occasions
 
-    def _compacting(self, run: _Run) -> None:
-        """Messages are about to give way to a compaction: what waits is looked at, as the conversation was."""
-        if run.session.folded(ExtractionProgress).pending and self._enabled(run.session):
-            run.ask(lambda: self._due(run, run.ended, last=True))
+    async def _compacting(self, run: _Run) -> None:
+        """Messages are about to give way to a compaction: what waits is looked at, as the conversation was; the memory
+        index that comes with the compaction knows what is saved until then."""
+        if not run.session.folded(ExtractionProgress).pending or not self._enabled(run.session):
+            return
+        if run.shared:  # it is being looked at with the notes
+            await run.session.background.ended(LONGEST_WAIT)
+            return
+        run.ask(lambda: self._due(run, run.ended, last=True))
+        await run.background.ended(LONGEST_WAIT)
 
     def _watch_pause(self, run: _Run) -> None:
         """Look at what waits once nothing was said for a while: while the cache holds, if it is to be read."""

@@ -14,7 +14,7 @@ from ipyagent.escape import cut
 from ipyagent.frontmatter import read_headed
 from ipyagent.journal.protocols import REPLY, ToolOutput, Workspace
 from ipyagent.parts.memory.access import MemoryAccess, SavedMemory
-from ipyagent.parts.memory.metadata_index import KINDS, check_edit, header_lines
+from ipyagent.parts.memory.metadata_index import KEPT, KINDS, check_edit, header_lines
 from ipyagent.parts.memory.safe_paths import INDEX, ROOT, SCOPES, Address
 from ipyagent.parts.memory.stores import OFF
 from ipyagent.parts.memory.transcripts import PastSessions
@@ -161,14 +161,16 @@ class _Edit(NamedTuple):
         if not places:
             told = f"No replacement was performed, old_str `{cut(old, 200)}` did not appear verbatim in {path}."
             raise ToolFailure(told)
-        if len(places) > 1:
-            numbers = ", ".join(dict.fromkeys(str(before.count("\n", 0, at) + 1) for at in places))
+        if len(places) > 1 and not (places := _of_one_fact(before, found := places)):
+            numbers = ", ".join(dict.fromkeys(str(before.count("\n", 0, at) + 1) for at in found))
             raise ToolFailure(
                 f"No replacement was performed. Multiple occurrences of old_str `{cut(old, 200)}` in lines: {numbers}. "
                 "Please ensure it is unique"
             )
-        after = before[: places[0]] + self.part + before[places[0] + len(old) :]
-        return after, "The memory file has been edited."
+        after = before
+        for at in reversed(places):
+            after = after[:at] + self.part + after[at + len(old) :]
+        return after, f"The memory file has been edited{', in its description too' * (len(places) > 1)}."
 
     def _inserted(self, before: str, path: str) -> tuple[str, str]:
         lines, line = lines_of(before), self.insert_line
@@ -263,6 +265,22 @@ def _places(text: str, part: str) -> list[int]:
         found.append(at)
         at = text.find(part, at + 1)
     return found
+
+
+def _of_one_fact(text: str, places: list[int]) -> list[int]:
+    """These places where they are one in the body and one in the description, which says the same; none otherwise.
+    What code keeps in the header does not count."""
+    lines, head = text.split("\n"), header_lines(text)
+    found: dict[str, int] = {}
+    for at in places:
+        number = text.count("\n", 0, at)
+        field = lines[number].partition(":")[0] if number < head else ""
+        if field in KEPT:
+            continue
+        if field in found or field not in ("", "description"):
+            return []
+        found[field] = at
+    return list(found.values())
 
 
 def _pieces(said: str | list[str]) -> list[str]:

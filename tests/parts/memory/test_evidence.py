@@ -122,6 +122,31 @@ def test_a_refused_quotation_is_answered_with_what_the_user_typed(tmp_path: Path
     assert session.memories.store("project").list()[0].is_own_word
 
 
+def test_a_refusal_names_the_sentence_that_the_check_meant_and_what_was_typed_nearest_to_what_is_new(
+    tmp_path: Path,
+) -> None:
+    session = Session(tmp_path, check=True)
+    session.says("用 @insurance.csv 比较费用,以后图表的标题都用中文")
+    case = {"type": "feedback", "description": "图表的标题都用中文", "body": "以后图表的标题都用中文。"}
+    assert session.keep(text_of(case), ["以后图表的标题都用中文"]).source == "said"
+    session.says("forget it. and no I never said chinese titles for everything, only for the insurance charts")
+
+    async def adds(words: object, told: object) -> str:
+        return "titles in English for other charts"
+
+    session.access.check = adds
+    change = {"command": "insert", "path": "x", "insert_text": "only for the insurance charts"}
+    last = session.do(command="view", path="x").count("\n")
+    with pytest.raises(ToolFailure, match="nearest the user typed 'and no I never said chinese titles"):
+        session.do(**change, insert_line=last)
+    body = "Chinese titles only for the insurance charts.\n\n**Why:** corrected.\n"
+    aside = "**How to apply:** all other charts: titles in English."
+    case = {"type": "feedback", "description": "Chinese titles for the insurance charts only", "body": body + aside}
+    kept = session.keep(text_of(case), ["I never said chinese titles for everything, only for the insurance charts"],
+                        name="y.md")  # fmt: skip
+    assert f"{aside!r} seems to go beyond them (by 'titles in English for other charts')" in kept.told
+
+
 def test_words_given_in_a_sub_agent_are_looked_for_where_the_user_speaks(tmp_path: Path) -> None:
     from ipyagent.parts.memory.provenance import ProvenanceIndex
 

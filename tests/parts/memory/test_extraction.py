@@ -101,10 +101,17 @@ def test_it_waits_for_words_or_a_cue_that_the_agent_did_not_act_upon() -> None:
     assert small.due(1, 99, words=10, owed=True), "the last occasion"
     assert progress(said("Immer Mediane berichten"), ENDED).due(1, 99, words=99)
     assert progress(said("sempre mediane"), ENDED).due(1, 99, words=99)
+    assert progress(said("sorry, I was wrong earlier: it is utc"), ENDED).due(1, 99, words=99)
     assert progress(said("以后一律用欧元"), ENDED).due(1, 99, words=99)
     assert progress(said("tassen bitte"), ENDED).due(1, 99, words=99, cues=["TASSEN"]), "a word of the user's"
     acted = progress(said("always medians"), saved(), ENDED)
     assert not acted.due(1, 99, words=99), "the agent saved it: the rest can wait"
+    wrong = ToolCalled(call="b", name="memory", input={"command": "create"})
+    refused = ToolReturned(call="b", name="memory", blocks=(), is_error=True)
+    looked = ToolCalled(call="b", name="memory", input={"command": "view"})
+    assert progress(said("it is utc"), wrong, saved(), refused, ENDED).due(1, 99, words=99), "one was not saved"
+    assert not progress(said("it is utc"), wrong, refused, saved(), ENDED).due(1, 99, words=99), "then it was"
+    assert not progress(said("it is utc"), looked, refused, ENDED).due(1, 99, words=99)
     later = progress(said("hello"), ENDED, said("always medians"), ENDED, said("x"), saved(), ENDED)
     assert later.due(1, 99, words=99), "what it saved belongs to another turn"
 

@@ -17,10 +17,20 @@ from rooms import KEY, MODEL
 
 from ipyagent import Agent
 from ipyagent.extension.context_report import report
-from ipyagent.journal.events import ForkEnded, LayerFailed, MemoryExtracted, MemorySaved, NotesWritten
+from ipyagent.journal.events import (
+    Compacted,
+    ForkEnded,
+    LayerFailed,
+    MemoryExtracted,
+    MemorySaved,
+    NotesWritten,
+    SystemPromptFrozen,
+)
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.model.prices import cost_of
 from ipyagent.parts.memory import MemoryPart
+from ipyagent.parts.memory.commands import run_memory
+from ipyagent.parts.memory.extract import UNWATCHED
 from ipyagent.practice.model import answer as practice
 from ipyagent.practice.replies import Fault, Reply, calls, fault, text
 from ipyagent.practice.server import Exchange
@@ -184,16 +194,18 @@ def test_what_waits_is_looked_at_in_a_pause(room: ExtractRoom) -> None:
     assert until(lambda: len(room.memories()) == 1)
 
 
-def test_what_waits_is_looked_at_before_a_compaction(room: ExtractRoom) -> None:
+def test_what_waits_is_looked_at_before_a_compaction_whose_index_has_it(room: ExtractRoom) -> None:
     agent = waiting(room)
     room.turn(agent, f"{FACT} Tell me of it. " + "more " * 100, text("long " * 2_000))
     room.turn(agent, "go on", text("long " * 2_000))
     room.replies = [text("<analysis>x</analysis><summary>short</summary>")]
     agent.compact("")
-    room.settle(agent)
     [asked] = looked(room)
     assert FACT in seen(asked)
-    assert len(room.memories()) == 1
+    [name] = room.memories()
+    [head] = [event for event in room.events(agent, SystemPromptFrozen) if event.why == "after a compaction"]
+    assert name in str(head.system)
+    assert head.id > room.events(agent, Compacted)[0].id > room.events(agent, MemorySaved)[0].id
 
 
 def test_background_work_beyond_its_share_of_the_money_waits_for_its_last_occasion(room: ExtractRoom) -> None:
@@ -309,7 +321,11 @@ def test_after_a_crash_the_next_session_or_a_resumed_one_looks_at_what_waited_on
 def test_context_tells_requests_and_dollars_by_kind_and_the_share_of_background_work(room: ExtractRoom) -> None:
     agent = waiting(room)
     room.turn(agent, "We always report medians.")
+    run_memory(agent, "off")
+    assert UNWATCHED in report(agent, [])
+    run_memory(agent, "on")
     lines = report(agent, []).splitlines()
+    assert not any(UNWATCHED in line for line in lines), "it tells what holds now"
     at = lines.index("what they were for:")
     spent = agent.session.history.spent  # type: ignore[union-attr]
     assert [line.split()[:2] for line in lines[at + 1 : at + 3]] == [["conversation", "1"], ["extraction", "1"]]

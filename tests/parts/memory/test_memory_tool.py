@@ -624,12 +624,31 @@ def test_a_replacement_that_would_not_stay_is_refused_and_create_on_a_file_that_
     assert len(desk.saved) == 1
     desk.do(command="str_replace", path=path, old_str="How plots are made", new_str="How plots have titles")
     assert desk.memories.store("project").list()[0].description == "How plots have titles"
-    told = desk.fails(command="create", path="plots", file_text="Plots have legends.")
+    asked = len(desk.asked)
+    rule = FILE.replace("Use polars for tables.", "Tabellen mit polars, Diagramme mit matplotlib.")
+    told = desk.fails(command="create", path="plots", file_text=rule, said=WORDS)
+    assert len(desk.asked) == asked, "nobody is paid for what is refused all the same"
     assert told.startswith(f"Error: File {path} already exists")
     row = next(row for row in told.split("\n") if row.endswith("Plots have titles."))
     line = int(row.partition("\t")[0])
     desk.do(command="insert", path="plots", insert_line=line, insert_text="Plots have legends.")
     assert lines_shown(desk, path)[line - 1 : line + 1] == ["Plots have titles.", "Plots have legends."]
+
+
+def test_a_fact_that_the_description_says_too_is_replaced_in_both(desk: Desk) -> None:
+    path, fact = "/memories/project/zone.md", "the times are US Eastern, not UTC"
+    head = f"---\nname: zone\ndescription: {fact}\ntype: project\n---\n"
+    desk.says(f"{fact}, please")
+    desk.do(command="create", path=path, file_text=f"{head}{fact}.\n", said=[fact])
+    told = desk.do(command="str_replace", path=path, old_str=fact, new_str="the times are UTC", said=[fact])
+    assert told.startswith("The memory file has been edited, in its description too.")
+    [kept] = desk.memories.store("project").list()
+    assert kept.description == "the times are UTC"
+    assert lines_shown(desk, path)[-1] == "the times are UTC."
+    desk.do(command="insert", path=path, insert_line=len(lines_shown(desk, path)), insert_text=kept.description)
+    assert "Multiple occurrences" in desk.fails(
+        command="str_replace", path=path, old_str="the times are UTC", new_str="x"
+    ), "the body says it twice"
 
 
 def test_a_file_name_without_scope_or_ending_is_understood(desk: Desk) -> None:

@@ -172,7 +172,7 @@ def test_of_its_own_session_a_model_gets_what_a_compaction_took_out(tmp_path: Pa
     first = UserMessage(at=100.0, text="never touch the harbour file", blocks=text("…"))
     after = UserMessage(at=300.0, text="plot the harbour depth", blocks=text("…"))
     whole = session(tmp_path, "20261101-090000-aaaa", first, after)
-    assert past([whole], "harbour", current=whole) == ["No passage has these words; try others."]
+    assert past([whole], "harbour", current=whole) == ["There is no earlier session to search."]
     gone = Compacted(at=200.0, trigger="auto", method="summary", first=1, last=2, blocks=())
     folder = session(tmp_path, "20261101-090000-bbbb", first, gone, after)
     [_, line] = past([folder], "harbour", current=folder)

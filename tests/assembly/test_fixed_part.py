@@ -90,10 +90,10 @@ def test_a_seldom_used_tool_is_called_straight_away_too_and_an_error_shows_its_s
     straight, *failed = place.of(agent, ToolReturned)
     assert not straight.is_error
     assert len(place.of(agent, PlanWritten)) == 1
-    assert len(failed) == 2
-    for result in failed:
-        assert result.is_error
-        assert json.dumps(builtin_tools()["plan"].input_schema) in result.blocks[0]["text"]
+    assert [result.is_error for result in failed] == [True, True]
+    schema = builtin_tools()["plan"].input_schema
+    for result, shown in zip(failed, (schema, {"properties": schema["properties"]}), strict=True):
+        assert json.dumps(shown)[:-1] in result.blocks[0]["text"], "all of it where an argument is missing"
     place.nothing_refused()
 
 

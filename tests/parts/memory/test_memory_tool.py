@@ -741,7 +741,7 @@ def test_a_stop_ends_the_wait_for_a_lock_and_nothing_is_written(desk: Desk) -> N
 
 
 def test_a_stop_at_any_moment_leaves_the_old_file_or_the_new_one_and_the_answer_says_which(desk: Desk) -> None:
-    desk.do(command="create", path="herons", file_text=large(40_000, "Old."))
+    desk.do(command="create", path="herons", file_text=large(12_000, "Old."))
     file, given = desk.folder / "herons.md", {"command": "str_replace", "path": "herons"}
     ends = set()
 

@@ -67,7 +67,7 @@ def test_inflections_particles_and_dates_are_one_word(folder: Folder) -> None:
 
 def test_an_old_memory_that_fits_stands_before_newer_ones(folder: Folder) -> None:
     folder.add("old.md", "the parquet exporter needs polars")
-    for number in range(400):
+    for number in range(220):
         folder.add(f"n{number}x{number * 7}.md", f"unrelated note about topic{number}")
     ranked = folder.names("why does the parquet exporter fail")
     assert ranked[0] == "old.md"

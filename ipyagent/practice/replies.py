@@ -43,7 +43,8 @@ class Reply:
     the true ones (to act out a server that miscounts). `raw_inputs`: block index and the JSON text to send
     for that tool call instead of its input (may be cut or invalid). `began`: the numbers of `message_start`, where the
     reply took more by its end (the server fills it in). `first_delay`, `delay`: seconds before
-    the first event and between events. `chunk`: characters in a delta.
+    the first event and between events. `chunk`: characters in a delta, of a long block
+    without delays more.
     """
 
     content: tuple[Block, ...] = ()

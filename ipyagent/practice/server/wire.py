@@ -70,6 +70,10 @@ Step = bytes | float | str
 broke (`eof`, `drop`, `reset`, `hang`, `error`, `bad_json`, `bad_sse`)."""
 
 
+MOST_DELTAS = 50
+"""About so many deltas of a long block that comes without delays: nobody sees smaller ones."""
+
+
 def frame(name: str, payload: Mapping[str, Any]) -> bytes:
     """One server-sent event."""
     return f"event: {name}\ndata: {json.dumps({'type': name, **payload}, ensure_ascii=False)}\n\n".encode()
@@ -85,7 +89,7 @@ def frames(message: Mapping[str, Any], reply: Reply) -> list[bytes]:
     sent = [frame("message_start", {"message": begun}), frame("ping", {})]
     raw_inputs = dict(reply.raw_inputs)
     for i, block in enumerate(message["content"]):
-        empty, deltas = _deltas(block, reply.chunk, raw_inputs.get(i))
+        empty, deltas = _deltas(block, reply, raw_inputs.get(i))
         sent.append(frame("content_block_start", {"index": i, "content_block": empty}))
         sent += [frame("content_block_delta", {"index": i, "delta": delta}) for delta in deltas]
         sent.append(frame("content_block_stop", {"index": i}))
@@ -97,21 +101,21 @@ def frames(message: Mapping[str, Any], reply: Reply) -> list[bytes]:
     return sent
 
 
-def _deltas(block: Mapping[str, Any], chunk: int, raw: str | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _deltas(block: Mapping[str, Any], reply: Reply, raw: str | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     match block["type"]:
         case "text":
-            said = [{"type": "text_delta", "text": part} for part in _parts(block["text"], chunk)]
+            said = [{"type": "text_delta", "text": part} for part in _parts(block["text"], reply)]
             if "citations" not in block:
                 return {"type": "text", "text": ""}, said
             cited = [{"type": "citations_delta", "citation": each} for each in block["citations"]]
             return {"type": "text", "text": "", "citations": []}, [*cited, *said]
         case "thinking":
-            thought = [{"type": "thinking_delta", "thinking": part} for part in _parts(block["thinking"], chunk)]
+            thought = [{"type": "thinking_delta", "thinking": part} for part in _parts(block["thinking"], reply)]
             thought.append({"type": "signature_delta", "signature": block["signature"]})
             return {"type": "thinking", "thinking": "", "signature": ""}, thought
         case "tool_use" | "server_tool_use":
             written = json.dumps(block["input"], ensure_ascii=False) if raw is None else raw
-            parts = ["", *_parts(written, chunk)]
+            parts = ["", *_parts(written, reply)]
             return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": part} for part in parts]
         case "compaction" if "signature" not in block:
             told = {name: block[name] for name in ("content", "encrypted_content") if name in block}
@@ -120,7 +124,10 @@ def _deltas(block: Mapping[str, Any], chunk: int, raw: str | None) -> tuple[dict
             return dict(block), []  # blocks without deltas arrive whole
 
 
-def _parts(text: str, chunk: int) -> list[str]:
+def _parts(text: str, reply: Reply) -> list[str]:
+    chunk = reply.chunk
+    if not reply.delay and reply.broken is None:
+        chunk = max(chunk, len(text) // MOST_DELTAS)
     return [text[i : i + chunk] for i in range(0, len(text), chunk)]
 
 

@@ -48,9 +48,10 @@ def render(
     out the secrets that files, servers and the user's tools have in their words. With `all_listed` deferred tools
     stand in it too; `server` are tools that the provider runs, as they are declared."""
     system: tuple[Block, ...] = ({"type": "text", "text": _own_text()}, *without_secrets(extra, redact))
+    ours = builtin_tools()
     described: tuple[Block, ...] = tuple(
-        {"name": tool.name, "description": redact(tool.description), "input_schema": schema_of(tool, redact)}
-        for tool in tools.values()
+        _described(tool, _AS_IT_IS if tool is ours.get(name) else redact)
+        for name, tool in tools.items()
         if all_listed or not getattr(tool, "deferred", "")  # found by a search, called by name
     )
     described = (*described, *server)
@@ -58,6 +59,10 @@ def render(
     return SystemPromptFrozen(
         system=system, tools=described, tokens=tool_tokens + estimate_blocks(system), tool_tokens=tool_tokens
     )
+
+
+def _described(tool: Tool, redact: Redactor) -> Block:
+    return {"name": tool.name, "description": redact(tool.description), "input_schema": schema_of(tool, redact)}
 
 
 @cache

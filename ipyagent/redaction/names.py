@@ -190,10 +190,15 @@ def secret_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     is there (`PWD` is no password, `GOOGLE_APPLICATION_CREDENTIALS` says where they are)."""
     for name in filter(_secretive, environ):
         value = environ.get(name, "")  # another thread may have taken it out
-        if len(value) >= 12 and is_random(value, 2.5):
+        if len(value) >= 12 and _is_secret(value):
             if os.path.isabs(value) and os.path.lexists(value):
                 continue
             yield name, value
+
+
+@functools.lru_cache(256)
+def _is_secret(value: str) -> bool:
+    return is_random(value, 2.5)
 
 
 @functools.lru_cache(8_192)

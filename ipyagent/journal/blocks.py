@@ -37,6 +37,15 @@ _ERRORS = {
 """Error codes of the Messages API (anthropic 2.14, `types.*_tool_result_error_code`), for the user."""
 
 
+def unused(wanted: str, taken: Collection[str]) -> str:
+    """An id, with a number behind it where it is taken."""
+    found, number = wanted, 1
+    while found in taken:
+        number += 1
+        found = f"{wanted}_{number}"
+    return found
+
+
 def json_object(value: Any) -> dict[str, Any]:
     """A JSON object that came over a wire; what is null or none is empty."""
     return value if isinstance(value, dict) else {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ipyagent.journal.blocks import PICTURES, known_block, result_blocks, text_block
+from ipyagent.journal.blocks import PICTURES, known_block, result_blocks, text_block, unused
 from ipyagent.journal.events import Block, ToolReturned
 from ipyagent.journal.tokens import estimate_blocks
 
@@ -56,11 +56,7 @@ class OpenCalls:
         call, name, given = block.get("id"), block.get("name"), block.get("input")
         if not isinstance(call, str) or not call or call in self.seen or not isinstance(name, str) or not name:
             return None
-        sent = stem = _BAD_NAME.sub("_", call)
-        number = 1
-        while sent in self.seen:
-            number += 1
-            sent = f"{stem}_{number}"
+        sent = unused(_BAD_NAME.sub("_", call), self.seen)
         self.seen |= {call, sent}
         self._names[call] = name
         self._wire_ids[call] = sent

@@ -86,7 +86,8 @@ class ContextView:
         self.model = ""
         self.left_out = ServerClearedState()
         """What the server leaves out of the prompt; it stands in `messages` all the same."""
-        self._calls = OpenCalls()
+        self.calls = OpenCalls()
+        """The calls of the newest reply."""
         self._body = MessageList()
         self._entries = CachePrefixes()
         self._tally = TokenCounter()
@@ -135,7 +136,7 @@ class ContextView:
     @property
     def editable(self) -> bool:
         """Whether a decision may change earlier messages now, see `MessageList.closed`."""
-        return not self._calls and self._body.closed
+        return not self.calls and self._body.closed
 
     def held(self, message: int, lifetime: float) -> int:
         """How many of the messages before `message` the provider can read from its cache, where a prefix
@@ -199,7 +200,7 @@ class ContextView:
         """Tokens of the next prompt if this were decided now; None when it would change nothing or may
         not be. The view stays as it is."""
         body = self._body.copy()
-        if self._calls or body.replace(event.first, event.last, request_blocks(event.blocks), event.id) is None:
+        if self.calls or body.replace(event.first, event.last, request_blocks(event.blocks), event.id) is None:
             return None
         return self._tally.after(self._read_of(body.messages) - self._read)
 
@@ -217,29 +218,17 @@ class ContextView:
     @property
     def open_calls(self) -> dict[str, str]:
         """Id and tool name of the calls that have no result yet."""
-        return self._calls.waiting
+        return self.calls.waiting
 
     @property
     def partial_text(self) -> str:
         """Text of a reply that was shown but never came to its end."""
         return "".join(self._partial)
 
-    def partial_output(self, call: str) -> str:
-        """Output of a running call that was shown but is in no result yet."""
-        return self._calls.output(call)
-
-    def was_called(self, call: str) -> bool:
-        """Whether the call had begun to run."""
-        return call in self._calls.begun
-
-    def knows_call(self, call: str) -> bool:
-        """Whether a call of this id is in the view already."""
-        return call in self._calls.seen
-
     @property
     def sendable(self) -> bool:
         """Whether a request may go out now: the user's side has the last word, nothing is open."""
-        return bool(self.messages) and not self._calls and (self._paused or self.messages[-1]["role"] == "user")
+        return bool(self.messages) and not self.calls and (self._paused or self.messages[-1]["role"] == "user")
 
     def count(self) -> Count:
         """Tokens of the next prompt, see `Count`."""
@@ -270,7 +259,7 @@ class ContextView:
                 if event.channel == "text":
                     self._partial.append(event.text)
                 elif event.channel == "tool":
-                    self._calls.show(event.ref, event.text)
+                    self.calls.show(event.ref, event.text)
             case UserMessage():
                 self._body.asked = event.id
                 self._add_user(event.id, event.blocks, event.tokens)
@@ -282,7 +271,7 @@ class ContextView:
             case AssistantMessage():
                 self._add_assistant(event)
             case ToolCalled():
-                self._calls.begin(event.call)
+                self.calls.begin(event.call)
             case ToolReturned():
                 self._take_result(event)
             case UsageReported():
@@ -318,14 +307,14 @@ class ContextView:
 
     def _begin_anew(self) -> None:
         """Another model or head reads on: no thinking stays, and a turn that has its results is over."""
-        self._body.over = not self._calls
+        self._body.over = not self.calls
         self._forget_thinking()
         self._entries.begin_anew()
         self._tally.begin_anew()
 
     def _settle(self) -> None:
         """Close what is still open before another message comes."""
-        self._tally.add(self._calls.cut_off())
+        self._tally.add(self.calls.cut_off())
         self._close_results()
         if self._partial:
             text = "".join(self._partial)
@@ -360,7 +349,7 @@ class ContextView:
         self._settle()
         if self.messages:
             self._asked_at = (len(self.messages) - 1, len(self.messages[-1]["content"]) - 1)
-        make = self._calls.make
+        make = self.calls.make
         made = (make(each) if each.get("type") == "tool_use" else reply_block(each) for each in event.blocks)
         blocks = [block for block in made if block]
         waiting = self._body.waiting
@@ -386,17 +375,17 @@ class ContextView:
 
     def _take_result(self, event: ToolReturned) -> None:
         """A call has its result."""
-        tokens = self._calls.take(event)
+        tokens = self.calls.take(event)
         if tokens is not None:
             self._tally.add(tokens, unread_by_some(event.blocks))
-            if not self._calls.waiting:
+            if not self.calls.waiting:
                 self._close_results()
 
     def _close_results(self) -> None:
         """All calls have a result: they become the next user message, in the order of the calls."""
-        if not self._calls:
+        if not self.calls:
             return
-        blocks, events, names = self._calls.collect()
+        blocks, events, names = self.calls.collect()
         message, first = self._body.push("user", blocks, events)
         for place, (block, event, name) in enumerate(zip(blocks, events, names, strict=True), first):
             self._body.spots[block["tool_use_id"]] = ToolResultRef(
@@ -448,14 +437,14 @@ class ContextView:
     def _store_result(self, event: ResultStored) -> None:
         """A result is kept in a file; a preview takes its place, if it did not come as one."""
         kept = f"{event.path}, in python {event.handle}" if event.handle else event.path
-        call = self._calls.sent_as(event.call)
+        call = self.calls.sent_as(event.call)
         self._kept[call] = kept
         if (spot := self._body.spots.get(call)) is not None:
             self._body.set_spot(call, kept=kept, stored=spot.stored or not event.blocks)
         if not event.blocks:
             return  # it came as its preview
         blocks = request_blocks(event.blocks) or [text_block(NO_OUTPUT)]
-        change = self._calls.put(event.call, blocks)
+        change = self.calls.put(event.call, blocks)
         if change is not None:
             self._tally.add(change)
             return
@@ -472,7 +461,7 @@ class ContextView:
 
     def _drop_images(self, event: BlockDropped) -> None:
         """Images of an event become words."""
-        self._tally.add(self._calls.drop_pictures(event.event))
+        self._tally.add(self.calls.drop_pictures(event.event))
         read = self._read
         if self._body.drop_images(event.event):
             self._go_on()
@@ -480,7 +469,7 @@ class ContextView:
 
     def _replace(self, event: Compacted | TurnsRemoved | TurnCollapsed) -> None:
         """A range gives way to blocks. What the provider holds of the prefix before it stays held."""
-        if self._calls:
+        if self.calls:
             return  # a call whose result is still to come may not leave, nor its thinking
         read = self._read
         before = self._tally.weighed_at(read), self._entries.known(), self.left_out
@@ -494,7 +483,7 @@ class ContextView:
     def _undo(self, event: int) -> None:
         """Take the replacement of `event` back, where that is possible."""
         read = self._read
-        same = None if self._calls else self._body.restore(event)
+        same = None if self.calls else self._body.restore(event)
         if same is None:
             return
         weighed, known, left_out = self._before.pop(event, (None, CacheSnapshot(), self.left_out))

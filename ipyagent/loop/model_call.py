@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import time
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -28,7 +29,7 @@ from ipyagent.errors import (
     UnknownModel,
     WindowTooSmall,
 )
-from ipyagent.journal.blocks import is_result
+from ipyagent.journal.blocks import is_result, unused
 from ipyagent.journal.events import (
     AssistantMessage,
     Block,
@@ -239,7 +240,7 @@ async def _receive(session: Session, request: Request, count: Count) -> ModelRep
     """Send the request and journal what comes back."""
     session.show_phase("waiting for the model")
     session.watch.sent(request, session.view, session.limits.cache_ttl)
-    pieces, meter = _Pieces(session), RequestMeter()
+    pieces, meter, told_at = _Pieces(session), RequestMeter(), 0.0
     reply: ModelReply | None = None
     try:
         async with aclosing(session.model.stream(request)) as events:  # type: ignore[type-var] # an async generator
@@ -253,8 +254,10 @@ async def _receive(session: Session, request: Request, count: Count) -> ModelRep
                         pieces.add(event.channel, event.text)
                     case ToolDelta():
                         pieces.flush(last=True)
-                        writing = f"writing a {event.name} call ({event.chars:,} characters)"
-                        session.show_phase(f"{event.name} at the provider" if event.server else writing)
+                        if event.begins or time.monotonic() - told_at > BATCH_SECONDS:
+                            told_at = time.monotonic()
+                            writing = f"writing a {event.name} call ({event.chars:,} characters)"
+                            session.show_phase(f"{event.name} at the provider" if event.server else writing)
                     case Retrying():
                         session.record(event)
                         session.show_phase(f"busy, trying again in {event.seconds:.0f} s, Stop to give up")
@@ -357,22 +360,18 @@ def _unique_calls(session: Session, reply: ModelReply) -> tuple[tuple[Block, ...
     """The reply's blocks, free of lone surrogates, with an id of its own for every call."""
     blocks: list[Block] = []
     invalid: dict[str, str] = {}
-    taken: set[str] = set()
+    taken = set(session.view.calls.seen)
     for block in reply.said.blocks:
         if block["type"] in ("thinking", "redacted_thinking"):
             blocks.append(block)  # signed: kept to the byte
             continue
         kept: Block = clean_json(block)
         if block["type"] == "tool_use":
-            call = old = str(kept["id"])
-            number = 1
-            while call in taken or session.view.knows_call(call):
-                number += 1
-                call = f"{old}_{number}"
-            taken.add(call)
-            kept["id"] = call
+            old = str(kept["id"])
+            kept["id"] = unused(old, taken)
+            taken.add(kept["id"])
             if problem := reply.invalid.get(old):
-                invalid[call] = problem
+                invalid[kept["id"]] = problem
         blocks.append(kept)
     return tuple(blocks), invalid
 

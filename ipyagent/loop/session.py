@@ -456,8 +456,8 @@ class Session:
     def close_open(self, why: str, stop_reason: str = "") -> None:
         """Close every open call with an error result that says `why`, then a half-said reply."""
         for call, name in self.view.open_calls.items():
-            running = self.view.was_called(call)
-            output = capped(self.view.partial_output(call).strip(), CUT_CHARS)
+            running = call in self.view.calls.begun
+            output = capped(self.view.calls.output(call).strip(), CUT_CHARS)
             body = f"{CUT_OFF if running else f'{NOT_RUN}.'} {why}"
             body += f"\nOutput until then:\n{output}" if output else ""
             self.record(

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.journal.blocks import CALL, THINKING, as_text, is_result, json_object, known_block
+from ipyagent.journal.blocks import CALL, THINKING, as_text, is_result, json_object, known_block, unused
 from ipyagent.journal.events import AssistantMessage, Block, Streamed, Usage
 from ipyagent.journal.protocols import (
     ModelEvent,
@@ -361,13 +361,8 @@ def _name_apart(calls: list[Block]) -> None:
     """Give every call of a message an id of its own that the API takes."""
     taken: set[str] = set()
     for block in calls:
-        call = wanted = _BAD_ID.sub("_", str(block.get("id") or "call"))
-        number = 1
-        while call in taken:
-            number += 1
-            call = f"{wanted}_{number}"
-        taken.add(call)
-        block["id"] = call
+        block["id"] = unused(_BAD_ID.sub("_", str(block.get("id") or "call")), taken)
+        taken.add(block["id"])
 
 
 def _no_number(name: str) -> float:

@@ -52,7 +52,7 @@ def test_what_a_crash_cut_off_is_closed_and_keeps_its_words() -> None:
     # streamed pieces are not kept once the whole is there
     pieces = [Streamed(channel="tool", text="x" * 1_000, ref="a")] * 50
     view = view_of(user("go"), reply(use("a")), *pieces, result("a", "done"), *pieces)
-    assert view.partial_output("a") == ""
+    assert view.calls.output("a") == ""
     view.apply(Streamed(channel="text", text="half"))
     view.apply(reply("whole"))
     assert view.partial_text == ""
@@ -70,7 +70,7 @@ def test_calls_and_results_are_sent_as_the_api_takes_them() -> None:
     sent = [b["id"] for b in view.messages[1]["content"]]
     assert sent == ["call_1", "call_1_2"]
     assert [b["tool_use_id"] for b in view.messages[2]["content"]] == sent
-    assert view.knows_call("call:1")
+    assert "call:1" in view.calls.seen
     # pictures in an error become words
     view = view_of(user("hi"), reply(use("a")), result("a", "bad", IMAGE, is_error=True))
     assert view.messages[2]["content"][0]["content"] == [text("bad"), text("[image]")]

@@ -10,7 +10,7 @@ must stay in any case is measured first, so that no call is spent where none can
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from posixpath import normpath
 
 import msgspec
@@ -109,6 +109,8 @@ SHOWN = 200
 """Characters of such a result that the summary's call reads; a shorter one it reads whole, and carries over."""
 COMPACT = "compact"
 """The model's tool for a compaction: its result tells nothing."""
+PART = ", as was asked for]\n</file>"
+"""How a file ends of which no more is put back than was read last."""
 RECENT_TURNS = 3
 """Turns, the running one included, whose pictures and files the work may still go by."""
 PICTURE = "The newest picture of what went:"
@@ -278,7 +280,7 @@ async def boundary(
     method: str,
     head: Sequence[Block],
     kept: Sequence[Block],
-    fresh: Collection[Block] = (),
+    fresh: Mapping[str, Block] | None = None,
 ) -> Compacted:
     """The event that puts `head` in the range's place, with the request `kept`, `fresh` results and what is restored
     where the range reaches to the end; what leaves is kept in a file that it names. Raises CompactionFailed
@@ -291,29 +293,32 @@ async def boundary(
         request += [text_block(REQUEST_OPEN if now.open_turn else REQUEST_DONE), *kept]
     if gone.tail and now.open_turn:
         request.append(text_block(GO_ON.get(now.trigger, GO_ON["auto"])))
-    made = Compacted(
-        trigger=now.trigger,
-        method=method,
-        first=gone.first,
-        last=gone.last,
-        blocks=(*head, *named, *request),
-        tokens_before=before,
-    )
-    room = room_to_say(now, gone.blocks, made.blocks, _smaller(now, made, before))
+
+    def made(blocks: Iterable[Block], names: Sequence[str] = (), asked: tuple[int, int] = (0, 0)) -> Compacted:
+        event = Compacted(
+            trigger=now.trigger, method=method, first=gone.first, last=gone.last, blocks=tuple(blocks), asked=asked,
+            restored=tuple(names), tokens_before=before,
+        )  # fmt: skip
+        return msgspec.structs.replace(event, tokens_after=_smaller(now, event, before))
+
+    bare = made([*head, *named, *request])
+    room = room_to_say(now, gone.blocks, bare.blocks, bare.tokens_after)
     but = now.request.id if gone.tail and kept and now.request is not None else 0
     said = said_in(now, gone.first, gone.last, room, but=but)
     blocks = [*head, *named, *said, *request]
     span = (len(blocks) - len(request), len(blocks))
-    blocks += fresh
-    made = msgspec.structs.replace(made, blocks=tuple(blocks), asked=span)
-    after = _smaller(now, made, before)
+    fresh = fresh or {}
+    blocks += fresh.values()
+    after = made(blocks).tokens_after
     names = ["the newest results"] if fresh else []
     if gone.tail:
         room = (now.state.auto_mark - after) // 2  # the other half is for the work that goes on
+        calls = [block for block in gone.blocks if block["type"] == "tool_use" and block["id"] in fresh]
         back: list[str] = []
         for name, text in await now.restore():
             tokens = _scaled(now, estimate_block(text_block(text)))
-            if text.strip() and tokens <= room and not file_stands(kept, text):
+            shown = (call for call in calls if _reads_all(call, text))
+            if text.strip() and tokens <= room and not file_stands([*kept, *shown], text):
                 room -= tokens
                 names.append(name)
                 back.append(text)
@@ -322,13 +327,11 @@ async def boundary(
         blocks += newest_picture(now, gone.blocks, kept)
     facts = {"trigger": now.trigger, "method": method, "tokens_before": before, "tokens_after": after}
     blocks += [text_block(text) for text in await now.hook("post_compact", facts) if text.strip()]
-    made = msgspec.structs.replace(made, blocks=tuple(blocks), restored=tuple(names))
-    after = _smaller(now, made, before)
+    whole = made(blocks, names, span)
     if left is not None and left.write():  # the disk failed: nothing names what is not there
-        span = (made.asked[0] - len(named), made.asked[1] - len(named))
-        made = msgspec.structs.replace(made, blocks=(*head, *blocks[len(head) + len(named) :]), asked=span)
-        after = _smaller(now, made, before)
-    return msgspec.structs.replace(made, tokens_after=after)
+        del blocks[len(head)]
+        return made(blocks, names, (span[0] - 1, span[1] - 1))
+    return whole
 
 
 def file_stands(kept: Iterable[Block], words: str) -> bool:
@@ -342,6 +345,11 @@ def file_stands(kept: Iterable[Block], words: str) -> bool:
         else block["type"] == "text" and (found := _ATTACHED.match(block["text"])) and normpath(found[1]) == path
         for block in kept
     )  # fmt: skip
+
+
+def _reads_all(call: Block, words: str) -> bool:
+    """Whether a call read all that `words` put back of its file: the whole of it, or the same part."""
+    return call["name"] == "read_file" and (call["input"].keys() <= {"path"} or words.endswith(PART))
 
 
 def newest_picture(now: LayerContext, gone: Sequence[Block], stays: Sequence[Block]) -> list[Block]:

@@ -266,11 +266,11 @@ class SummarizeLayer:
         head = head_of(summary, gone)
         notes = notes_beside(now, gone, _room_beside(now, gone, [*head, *(kept if gone.tail else ())]))
         try:
-            made = await boundary(now, gone, "summary", [*head, *notes], kept, fresh.values())
+            made = await boundary(now, gone, "summary", [*head, *notes], kept, fresh)
         except CompactionFailed:  # with what stood of them before it would be no smaller
             if not notes:
                 raise
-            made = await boundary(now, gone, "summary", head, kept, fresh.values())
+            made = await boundary(now, gone, "summary", head, kept, fresh)
         if gone.snapped:
             return (made, LayerDecision(layer=self.name, words=f"the range was made whole turns: {gone.words}"))
         return (made,)

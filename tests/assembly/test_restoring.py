@@ -15,7 +15,7 @@ from ipyagent.journal.events import CacheBroken, Compacted
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.session import Session
-from ipyagent.practice.replies import text, tool
+from ipyagent.practice.replies import calls, text, tool
 
 
 def read(place: CompactRoom, agent: object, path: str) -> None:
@@ -49,12 +49,14 @@ def test_a_file_that_only_another_session_read_does_not_come_back(place: Compact
     assert compacted(place, again).restored == (), "nor has a session that another kernel takes up"
 
 
+LONG = text(words(1, 3_000))
 BOXES = "\n".join(f"box {number}" for number in range(1, 25)) + "\n"
 
 
 def back(place: CompactRoom, agent: object, name: str) -> str:
     """What a compaction puts back of a file, its element left out; "" for nothing."""
-    made = compacted(place, agent)
+    agent.compact()
+    made = place.of(agent, Compacted)[-1]
     texts = [block["text"] for block in made.blocks if str(block.get("text")).startswith(f'<file path="{name}" text=')]
     assert len(texts) == made.restored.count(f"file {name}") <= 1
     return "\n".join(texts[0].split("\n")[1:-1]) if texts else ""
@@ -66,13 +68,13 @@ def test_of_a_file_comes_back_what_was_read_and_no_more(place: CompactRoom) -> N
     (place.folder / "boxes.csv").write_text("box\n" + BOXES)
 
     def reads(name: str, **given: int) -> str:
-        place.turn(agent, "read", tool("read_file", {"path": name, **given}), text("read"))
+        place.turn(agent, "read", tool("read_file", {"path": name, **given}), LONG)
         return back(place, agent, name)
 
     assert reads("boxes.txt", limit=2) == "box 1\nbox 2\n[lines 1-2, as was asked for]"
     assert reads("boxes.txt", offset=23) == "box 23\nbox 24\n[from line 23 on, as was asked for]"
     edit = tool("edit_file", {"path": "boxes.txt", "old": "box 24", "new": "the last"})
-    place.turn(agent, "edit", edit, text("done"))
+    place.turn(agent, "edit", edit, LONG)
     assert back(place, agent, "boxes.txt") == "box 23\nthe last\n[from line 23 on, as was asked for]"
     assert reads("boxes.txt", limit=24) == BOXES.replace("box 24", "the last").strip()
     assert reads("boxes.txt") == BOXES.replace("box 24", "the last")
@@ -81,10 +83,10 @@ def test_of_a_file_comes_back_what_was_read_and_no_more(place: CompactRoom) -> N
     assert reads("boxes.txt", limit=30).endswith("\n[… cut]\n[lines 1-30, as was asked for]")
     (place.folder / "boxes.txt").write_text(BOXES)
     reads("boxes.txt", offset=20)
-    place.turn(agent, "write", tool("write_file", {"path": "boxes.txt", "content": "none\nleft\n"}), text("done"))
+    place.turn(agent, "write", tool("write_file", {"path": "boxes.txt", "content": "none\nleft\n"}), LONG)
     assert back(place, agent, "boxes.txt") == "none\nleft\n", "what the model wrote it knows"
     (place.folder / "boxes.txt").write_text(BOXES)
-    place.turn(agent, "read", tool("read_file", {"path": "boxes.txt", "offset": 20}), text("read"))
+    place.turn(agent, "read", tool("read_file", {"path": "boxes.txt", "offset": 20}), LONG)
     (place.folder / "boxes.txt").write_text("gone\n")
     assert back(place, agent, "boxes.txt") == ""
     table = "[a table; read_file shows its columns and rows]"
@@ -93,22 +95,37 @@ def test_of_a_file_comes_back_what_was_read_and_no_more(place: CompactRoom) -> N
     assert reads("boxes.csv") == f"box\nbox 1\nbox 2\nbox 3\n{table}"
 
 
-@pytest.mark.parametrize("way", ["summary", "notes"])
-@pytest.mark.parametrize("name", ["plan.md", "./plan.md"])
+@pytest.mark.parametrize(("way", "name"), [("summary", "plan.md"), ("notes", "./plan.md")])
 def test_a_file_that_is_attached_to_what_is_kept_does_not_come_back_beside_it(
     tmp_path: Path, way: str, name: str
 ) -> None:
     with (notes_room if way == "notes" else compact_room)(tmp_path) as place:
-        agent = place.agent(layer_clear_results=False, window=200_000)
+        agent = place.agent(layer_clear_results=False, window=200_000, keep_tokens=1_500)
         (place.folder / "plan.md").write_text("Weigh all the boxes on Monday.")
-        for number in range(24):
-            place.turn(agent, f"weigh {number} {words(number, 2_500)}", text("weighed"))
+        for number in range(6):
+            place.turn(agent, f"weigh {number} {words(number, 1_000)}", text("weighed"))
         place.turn(agent, f"what does @{name} say?", text("Monday"))
         agent.compact()
         [made] = place.events(agent, Compacted)
         assert made.method == way
         assert "file plan.md" not in made.restored
         assert json.dumps(agent.session.view.messages).count("Weigh all the boxes on Monday.") == 1
+
+
+def test_a_file_that_the_newest_call_has_just_read_does_not_come_back_beside_its_result(place: CompactRoom) -> None:
+    agent = place.agent()
+    (place.folder / "boxes.txt").write_text("\n".join(f"the box of row {number}" for number in range(40)))
+    for earlier, given in ((False, {}), (False, {"limit": 30}), (True, {"limit": 30})):
+        place.turn(agent, "weigh " + words(1, 3_000), text("weighed"))
+        if earlier:
+            read(place, agent, "boxes.txt")
+        reads = calls([("read_file", {"path": "boxes.txt", **given}), ("compact", {})])
+        place.turn(agent, "read it and make room", reads, text("done"))
+        made = place.of(agent, Compacted)[-1]
+        assert made.restored[0] == "the newest results"
+        assert ("file boxes.txt" in made.restored) is earlier, "what is known whole comes back whole"
+        assert plain(made.blocks).count("the box of row 25") == 1 + earlier
+        agent.new()
 
 
 def test_the_folder_of_ours_never_comes_back(place: CompactRoom) -> None:

@@ -76,20 +76,12 @@ def test_taking_a_turn_out_and_back_is_told_by_one_measure_and_that_is_the_serve
     told = view.count().tokens
     assert told == pytest.approx(counted(place, agent), rel=0.005)
     assert told == pytest.approx(before, abs=40)  # only the small turn in between is new
+    _, read, written = prompt(place.server.messages[-1])
+    assert read > 0.95 * before, "what comes back is read from the cache again"
+    assert written < 0.05 * before
 
 
-def test_a_small_turn_that_leaves_makes_no_large_difference(place: CompactRoom) -> None:
-    agent = weighed(place)
-    place.turn(agent, "hi", text("hello"))
-    place.turn(agent, "hi again", text("hello"))
-    view = place.session(agent).view
-    before = view.count().tokens
-    said = agent.compact("--snip 4")
-    assert abs(view.count().tokens - before) < 40, said
-    assert "the line in its place is longer than what went" in said
-
-
-def test_what_is_out_already_is_not_taken_out_again(place: CompactRoom) -> None:
+def test_what_is_out_already_is_not_taken_out_again_and_a_small_turn_changes_little(place: CompactRoom) -> None:
     agent = weighed(place)
     agent.compact("--snip 1")
     for line in ("--snip 1", "--snip 1 --dry-run"):
@@ -102,18 +94,12 @@ def test_what_is_out_already_is_not_taken_out_again(place: CompactRoom) -> None:
     agent.compact("--undo")
     agent.compact("--undo")
     assert "took out turn 1" in agent.compact("--snip 1")
-
-
-def test_what_comes_back_is_read_from_the_cache_again(place: CompactRoom) -> None:
-    agent = weighed(place, 4)
-    whole = place.session(agent).view.count().tokens
-    agent.compact("--snip 1")
-    counted(place, agent)  # another prefix was written meanwhile
-    agent.compact("--undo")
-    counted(place, agent)
-    _, read, written = prompt(place.server.messages[-1])
-    assert read > 0.95 * whole
-    assert written < 0.05 * whole
+    place.turn(agent, "hi", text("hello"))
+    place.turn(agent, "hi again", text("hello"))
+    before = place.session(agent).view.count().tokens
+    said = agent.compact("--snip 4")
+    assert abs(place.session(agent).view.count().tokens - before) < 40, said
+    assert "the line in its place is longer than what went" in said
 
 
 def announced(said: str) -> tuple[float, int, int]:
@@ -137,8 +123,15 @@ def test_a_look_ahead_prices_the_call_as_the_server_bills_it(place: CompactRoom)
         agent.compact("--undo")
 
 
-def test_a_look_ahead_names_the_turns_that_then_go(place: CompactRoom) -> None:
+def test_a_look_ahead_names_the_turns_that_then_go_and_no_part_is_more_than_the_whole(place: CompactRoom) -> None:
     agent = weighed(place, 5)
+    view = place.session(agent).view
+    said = agent.compact("--dry-run")
+    goes, whole = figures(said)[:2]
+    assert goes < whole == view.count().tokens
+    stays = int(re.findall(r"\n([\d,]+) tokens stay", said)[0].replace(",", ""))
+    assert stays + goes == whole
+    assert stays == pytest.approx(view.head_tokens, rel=0.25)  # system prompt and tools
     agent.compact("--up-to 3")  # one summary of three turns: none of them goes alone
     dry, done = agent.compact("--from 2 --up-to 4 --dry-run"), agent.compact("--from 2 --up-to 4")
     assert "would summarise turns 1 to 4," in dry
@@ -177,17 +170,6 @@ def test_under_another_head_nothing_is_read_from_the_cache(place: CompactRoom) -
     assert read == written == 0
     beside = int(re.findall(r"([\d,]+) beside it", agent.compact("--dry-run"))[0].replace(",", ""))
     assert beside >= session.view.count().tokens
-
-
-def test_a_look_ahead_has_no_part_that_is_more_than_the_whole(place: CompactRoom) -> None:
-    agent = weighed(place, 2)
-    view = place.session(agent).view
-    said = agent.compact("--dry-run")
-    goes, whole = figures(said)[:2]
-    assert goes < whole == view.count().tokens
-    stays = int(re.findall(r"\n([\d,]+) tokens stay", said)[0].replace(",", ""))
-    assert stays + goes == whole
-    assert stays == pytest.approx(view.head_tokens, rel=0.25)  # system prompt and tools
 
 
 def test_a_look_ahead_at_a_small_conversation_or_one_with_all_layers_off_says_so(place: CompactRoom) -> None:
@@ -234,7 +216,7 @@ def test_a_look_ahead_says_that_the_notes_would_do_and_they_do(tmp_path: Path) -
         assert figures(dry)[:2] == figures(done)[:2]
         assert len(room.server.messages) == requests
         assert "would summarise" in agent.compact("keep the weights --dry-run")  # a wish goes to the model
-        told = agent.session.view.count().tokens if agent.session is not None else 0
+        told = agent.session.view.count().tokens
         room.turn(agent, "hi", text("hello"))
         last = room.asked(updates=False)[-1]
         assert sum(prompt(last)) - 10 == pytest.approx(told, rel=0.02)
@@ -244,7 +226,7 @@ def test_what_the_provider_summarised_by_itself_counts_no_more(place: CompactRoo
     agent = place.agent(memory=False, engine="server", window=100_000, layer_server_edits=False)
     for number in range(7):  # the sixth goes over the mark
         said = f"weigh box {number}: {words(number, 13_400 if number < 6 else 100)}"
-        told = agent.session.view.count().tokens if agent.session is not None else 0
+        told = agent.session.view.count().tokens if number else 0
         place.turn(agent, said, text(f"done {number}", thinking="Hm."))
     swept = place.of(agent, Compacted)[-1]
     sent = sum(prompt(place.server.messages[-1]))
@@ -263,7 +245,7 @@ def test_over_the_days_limit_a_compaction_is_made_only_where_it_costs_nothing(tm
         agent = room.agent()
         for number in range(12):
             room.turn(agent, f"weigh box {number}: {words(number, HEAVY)}", text(f"done {number}"))
-        spent = agent.session.history.totals.cost if agent.session is not None else None
+        spent = agent.session.history.totals.cost
         agent.settings.max_cost_per_day = 0.0001
         requests = len(room.server.messages)
         for line in ("keep the weights", "--from 3"):

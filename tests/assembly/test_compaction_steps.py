@@ -84,20 +84,14 @@ def test_steps_go_from_the_cheapest_layer_to_the_dearest_and_back_to_the_bytes_b
     assert len(place.of(agent, DecisionUndone)) == 2
     with pytest.raises(UsageError, match="no compaction to undo"):
         agent.compact("--undo")
-    place.turn(agent, "go on", text("ok"))
-    place.nothing_refused()
-
-
-def test_a_cleared_step_comes_back_under_what_was_said_since(place: CompactRoom) -> None:
-    agent = printed(place)
-    before = wire(place, agent)[2]
+    agent.compact("--snip 2:2")  # before a step, it comes back after it
+    snipped = wire(place, agent)
     agent.compact("--step")
-    place.turn(agent, "weigh another", tool("python", {"code": "print(1)"}, thinking="8?"), text("done"))
     agent.compact("--undo")
-    after = wire(place, agent)[2]
-    assert after[: len(before)] == before
-    assert "weigh another" in str(after[len(before) :])
-    place.replays(agent)
+    assert wire(place, agent) == snipped
+    agent.compact("--undo")
+    assert wire(place, agent) == stood[0]
+    assert len(place.of(agent, TurnsRemoved)) == 1
     place.turn(agent, "go on", text("ok"))
     place.nothing_refused()
 
@@ -110,22 +104,9 @@ def test_what_a_layer_clears_by_itself_is_not_taken_back_by_undo(place: CompactR
         agent.compact("--undo")
 
 
-def test_a_snip_before_a_step_comes_back_after_it(place: CompactRoom) -> None:
+def test_the_price_is_the_rewrite_once_and_a_step_comes_back_under_what_was_said_since(place: CompactRoom) -> None:
     agent = printed(place)
-    before = wire(place, agent)
-    agent.compact("--snip 2:2")
-    snipped = wire(place, agent)
-    agent.compact("--step")
-    agent.compact("--undo")
-    assert wire(place, agent) == snipped
-    agent.compact("--undo")
-    assert wire(place, agent) == before
-    assert len(place.of(agent, TurnsRemoved)) == 1
-
-
-def test_the_price_is_the_rewrite_once_against_the_saving_with_each_request(place: CompactRoom) -> None:
-    agent = printed(place)
-    before = place.session(agent).view.count().tokens
+    before, stood = place.session(agent).view.count().tokens, wire(place, agent)[2]
     said = agent.compact("--step")
     found = re.search(
         r"The ([\d,]+) tokens after .* \$([\d.]+) more .* ([\d,]+) tokens fewer, \$([\d.]+) .* after ([\d,]+)", said
@@ -140,6 +121,14 @@ def test_the_price_is_the_rewrite_once_against_the_saving_with_each_request(plac
     assert abs(usage.cache_write - written) < 0.2 * usage.cache_write  # the server wrote about what was announced
     now = usage.prompt - estimate_text("go on")
     assert abs(saved - (before - now)) < 0.1 * saved  # and read about as much less
+    place.turn(agent, "weigh another", tool("python", {"code": "print(1)"}, thinking="8?"), text("done"))
+    agent.compact("--undo")
+    after = wire(place, agent)[2]
+    assert after[: len(stood)] == stood
+    assert "weigh another" in str(after[len(stood) :])
+    place.replays(agent)
+    place.turn(agent, "go on", text("ok"))
+    place.nothing_refused()
 
 
 def test_without_a_cache_nothing_is_written_anew(place: CompactRoom) -> None:
@@ -159,7 +148,7 @@ def test_a_layer_that_fails_leaves_everything_as_it_was(place: CompactRoom) -> N
 
 
 def test_a_finished_turn_collapses_where_that_is_on(place: CompactRoom) -> None:
-    agent = printed(place, layer_collapse=True, layer_clear_results=False)
+    agent = printed(place, 3, layer_collapse=True, layer_clear_results=False)
     said = agent.compact("--step")
     assert said.startswith("Done: collapsing a finished turn (no model call): the turn of events")
     assert len(place.of(agent, TurnCollapsed)) >= 1
@@ -167,8 +156,8 @@ def test_a_finished_turn_collapses_where_that_is_on(place: CompactRoom) -> None:
     assert ContextView.of(place.events(agent)).wire() == place.session(agent).view.wire()
 
 
-@pytest.mark.parametrize("engine", ["server", "auto"])
-def test_what_the_provider_clears_by_itself_is_passed_over_with_that_reason(place: CompactRoom, engine: str) -> None:
-    agent = printed(place, engine=engine)
-    said = agent.compact("--step --dry-run")
-    assert "clearing old tool results (the provider does it automatically, see IPyAgent.engine)" in said
+def test_what_the_provider_clears_by_itself_is_passed_over_with_that_reason(place: CompactRoom) -> None:
+    agent = printed(place, 3)
+    for agent.settings.engine in ("server", "auto"):
+        said = agent.compact("--step --dry-run")
+        assert "clearing old tool results (the provider does it automatically, see IPyAgent.engine)" in said

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 from compact_room import CompactRoom, compact_room, words
-from rooms import plain, room
 
 from ipyagent.context.reminders import mode_in, standing, told_in
 from ipyagent.practice.replies import text, tool
-from ipyagent.practice.server import PracticeServer
 
 
 @pytest.fixture
@@ -117,19 +115,3 @@ def test_another_session_in_the_same_kernel_is_told_everything(place: CompactRoo
     agent.resume(first)
     place.turn(agent, "three")
     assert "Variables now:\nRATE  2" in contexts(place.bodies[-1])[-1]
-
-
-def test_what_the_user_ran_since_comes_with_the_last_line_of_its_error(tmp_path: Path) -> None:
-    with PracticeServer() as server, room(tmp_path, server=server) as place:
-        place.ok("%load_ext ipyagent\n%agent mode auto")
-        place.run("prices = {'a': 1}\nprices['b']")
-        place.run("def broken(:")
-        place.run("# agent-hide\nraise ValueError('private words')")
-        place.ok("fine = 1")
-        server.script(text("seen"))
-        assert "seen" in plain(place.ok("%%agent\nwhat went wrong?"))
-        told = contexts(server.messages[-1].body)[0]
-        assert "```\nprices = {'a': 1}\nprices['b']\n```\nIt ended with KeyError: 'b'\n" in told
-        assert "```\ndef broken(:\n```\nIt ended with SyntaxError: " in told
-        assert told.rstrip().endswith("```\nfine = 1\n```\n</context>")
-        assert "private words" not in told

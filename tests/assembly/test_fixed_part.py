@@ -32,13 +32,15 @@ ESTIMATED = {
 STEPS = {"steps": [{"step": "load"}, {"step": "plot", "state": "doing"}]}
 
 
-def test_the_fixed_part_takes_at_most_3500_tokens(tmp_path: Path) -> None:
+def test_the_fixed_part_takes_at_most_3500_tokens_and_a_tool_that_is_not_listed_is_found(tmp_path: Path) -> None:
     """In a kernel of its own with the settings as they are, the bundled skills, and nothing saved."""
     with room(tmp_path) as made:
         made.ok("%load_ext ipyagent", timeout=60)
         made.ok("%%agent\nhello", timeout=60)
         told = plain(made.ok("%context", timeout=60))
         (head,) = (event for event in made.events() if isinstance(event, SystemPromptFrozen))
+        made.ok("%%agent\nmake a plan to load, clean and plot the data", timeout=60)
+        events = made.events()
     found = {name: int(number.replace(",", "")) for name, number in re.findall(r"^  ([a-z ]+?) +([\d,]+) ", told, re.M)}
     parts = {name: found[name] for name in MOST}
     assert {name: tokens for name, tokens in parts.items() if tokens > MOST[name]} == {}, parts
@@ -46,6 +48,9 @@ def test_the_fixed_part_takes_at_most_3500_tokens(tmp_path: Path) -> None:
     each = {block["name"]: estimate_block(block) for block in head.tools}
     assert list(each) == list(ESTIMATED)
     assert {name: tokens for name, tokens in each.items() if tokens > ESTIMATED[name]} == {}
+    assert [event.name for event in events if isinstance(event, ToolCalled)] == [SEARCH, "plan"]
+    (made_plan,) = (event for event in events if isinstance(event, PlanWritten))
+    assert "plot the data" in made_plan.steps[-1].text
 
 
 def test_no_description_is_broken_inside_a_sentence(place: CompactRoom) -> None:
@@ -124,16 +129,6 @@ def test_a_resumed_session_keeps_the_head_that_an_earlier_version_sent(place: Co
 
 def strip(block: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in block.items() if key != "cache_control"}
-
-
-def test_the_practice_model_finds_a_tool_that_is_not_listed(tmp_path: Path) -> None:
-    with room(tmp_path) as made:
-        made.ok("%load_ext ipyagent", timeout=60)
-        made.ok("%%agent\nmake a plan to load, clean and plot the data", timeout=60)
-        events = made.events()
-    assert [event.name for event in events if isinstance(event, ToolCalled)] == [SEARCH, "plan"]
-    (made_plan,) = (event for event in events if isinstance(event, PlanWritten))
-    assert "plot the data" in made_plan.steps[-1].text
 
 
 def test_a_seldom_used_tool_of_the_users_is_told_in_its_words_and_a_new_one_renews_the_head(place: CompactRoom) -> None:

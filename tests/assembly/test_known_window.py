@@ -10,8 +10,8 @@ from ipyagent.practice.replies import text
 
 def test_a_session_that_is_taken_up_again_stands_where_it_stood(place: CompactRoom) -> None:
     agent = place.agent()
-    place.turn(agent, f"weigh box 1: {words(1, 150_000)}", text("done"))
-    place.turn(agent, f"weigh box 2: {words(2, 80_000)}", text("done"))
+    place.turn(agent, f"weigh box 1: {words(1, 3_000)}", text("done"))
+    place.turn(agent, f"weigh box 2: {words(2, 2_000)}", text("done"))
     session = place.session(agent)
     before, rates = agent.state_of(session), session.rates()
     assert before.window == session.info.window == 1_000_000, "the server's own figure"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rooms import Room, results, room
+from rooms import Room, plain, results, room
 
 from ipyagent.assembly.requests import find
 from ipyagent.practice.replies import text, tool
@@ -188,3 +188,17 @@ def test_a_mentioned_cell_that_failed_brings_its_error(tmp_path: Path) -> None:
     (failed, done), _ = find("@cell:1 @cell:2", {}, tmp_path, ["", "1 / 0", "x = 1"], (), lambda n: error_of.get(n, ""))
     assert failed.text == f"1 / 0\n\n[it ended in an error]\n{error_of[1]}"
     assert done.text == "x = 1"
+
+
+def test_what_the_user_ran_since_comes_with_the_last_line_of_its_error(place: Room) -> None:
+    place.ok("%agent new")
+    place.run("prices = {'a': 1}\nprices['b']")
+    place.run("def broken(:")
+    place.run("# agent-hide\nraise ValueError('private words')")
+    place.ok("fine = 1")
+    assert "seen" in plain(place.asks("what went wrong?", text("seen")))
+    (told,) = (word for word in place.words() if word.startswith("<context>"))
+    assert "```\nprices = {'a': 1}\nprices['b']\n```\nIt ended with KeyError: 'b'\n" in told
+    assert "```\ndef broken(:\n```\nIt ended with SyntaxError: " in told
+    assert told.rstrip().endswith("```\nfine = 1\n```\n</context>")
+    assert "private words" not in told

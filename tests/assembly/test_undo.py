@@ -85,10 +85,10 @@ def test_the_model_is_told_once_what_was_taken_back(place: CompactRoom) -> None:
     said = "The user has undone your changes to these files: a.txt, b.txt (no longer exists)"
     for words, times in (("what is there?", 1), ("and now?", 1)):
         place.turn(agent, words, text("let me see"))
-        assert str((place.server.messages[-1].body or {})["messages"]).count(said) == times
+        assert str(place.server.messages[-1].body["messages"]).count(said) == times
     agent.undo()
     place.turn(agent, "go on", text("yes"))
-    assert "these files: a.txt (no longer exists)" in str((place.server.messages[-1].body or {})["messages"][-1])
+    assert "these files: a.txt (no longer exists)" in str(place.server.messages[-1].body["messages"][-1])
 
 
 def test_the_model_is_told_once_what_the_user_did_to_memories(place: CompactRoom) -> None:
@@ -105,7 +105,7 @@ def test_the_model_is_told_once_what_the_user_did_to_memories(place: CompactRoom
             "deleted, /memories/project/winds.md is now /memories/project/gales.md")  # fmt: skip
     for words in ("what is there?", "and now?"):
         place.turn(agent, words, text("let me see"))
-        assert str((place.server.messages[-1].body or {})["messages"]).count(said) == 1
+        assert str(place.server.messages[-1].body["messages"]).count(said) == 1
 
 
 def test_what_was_left_is_put_back_once_the_conflict_is_gone(place: CompactRoom) -> None:

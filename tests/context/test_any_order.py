@@ -13,9 +13,9 @@ from ipyagent.practice.server.models import Refused
 _numbers = st.integers(0, 30)
 _steps = st.builds(Step, st.sampled_from(STEPS), _numbers, _numbers, _numbers)
 scripts = st.lists(_steps, min_size=10, max_size=70)
-QUICK = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+QUICK = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 MANY = settings(
-    max_examples=1_000,
+    max_examples=500,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.generate, Phase.shrink),

@@ -166,10 +166,12 @@ def test_a_template_without_a_heading_is_refused() -> None:
 # ---------------------------------------------------------------------- when
 
 
-def test_a_small_session_never_writes_notes(room: NotesRoom) -> None:
+def test_a_small_session_never_writes_notes_nor_does_one_with_the_layer_off(room: NotesRoom) -> None:
     agent = room.agent(notes_start=10_000)
     for number in range(4):
         room.turn(agent, words(number, 800), PYTHON, text("fine"))
+    agent.settings.layer_notes, agent.settings.notes_start = False, 1_500
+    room.turn(agent, "and now?")
     assert room.asked(updates=True) == []
     assert room.notes(agent) == ""
 
@@ -207,13 +209,6 @@ def test_an_update_needs_tokens_and_calls_or_a_calm_turn(room: NotesRoom) -> Non
     assert len(room.events(agent, NotesWritten)) == 2, "three calls since"
     room.turn(agent, words(3, 1_200))
     assert len(room.events(agent, NotesWritten)) == 3, "a turn without calls"
-
-
-def test_the_kill_switch_stops_both_writing_and_compacting(room: NotesRoom) -> None:
-    agent = room.agent(layer_notes=False)
-    room.turn(agent, words(1, 3_000))
-    assert room.asked(updates=True) == []
-    assert room.notes(agent) == ""
 
 
 # ---------------------------------------------------------------------- what the fork may do
@@ -286,15 +281,15 @@ def test_a_failed_update_leaves_nothing_and_is_not_tried_at_once_again(room: Not
     assert "All is well." in room.notes(agent)
 
 
-@pytest.mark.parametrize("answer", [text("I have nothing to note."), PYTHON, Reply((), "refusal")])
-def test_an_update_that_edits_nothing_writes_nothing(room: NotesRoom, answer: Reply) -> None:
+def test_an_update_that_edits_nothing_writes_nothing(room: NotesRoom) -> None:
     agent = room.agent()
-    room.update = answer
-    room.turn(agent, words(1, 1_800))
-    assert room.notes(agent) == ""
-    assert room.events(agent, NotesWritten) == []
-    assert len(room.events(agent, LayerFailed)) == 1
-    assert len(room.asked(updates=True)) <= 4
+    for count, room.update in enumerate((text("I have nothing to note."), PYTHON, Reply((), "refusal")), 1):
+        room.turn(agent, words(1, 1_800))
+        assert room.notes(agent) == ""
+        assert room.events(agent, NotesWritten) == []
+        assert len(room.events(agent, LayerFailed)) == 1
+        assert len(room.asked(updates=True)) <= 4 * count
+        agent.new()
 
 
 def same_again(body: dict[str, Any]) -> Reply:

@@ -196,21 +196,25 @@ def thoughtful(room: CompactRoom, **settings: Any) -> Any:
     return agent
 
 
-@pytest.mark.parametrize("line", ["", "--from 2", "--up-to 1", "--snip 1", "--snip 2", "--step", "two"])
-@pytest.mark.parametrize(("turns", "resumed"), [(0, False), (1, True)])
+@pytest.mark.parametrize(
+    ("line", "later"),
+    [("", False), ("", True), ("--from 2", True), ("--up-to 1", False), ("--snip 1", True), ("--snip 2", False),
+     ("--step", False), ("two", True)],
+)  # fmt: skip
 def test_what_is_taken_back_goes_out_as_the_bytes_that_the_provider_has(
-    room: CompactRoom, line: str, turns: int, resumed: bool
+    room: CompactRoom, line: str, later: bool
 ) -> None:
+    """At once, or later, after a turn and a resume."""
     agent = thoughtful(room)
     before = room.bodies[-1]
     held = room.server.messages[-1].usage
     agent.compact("" if line == "two" else line)
-    for _ in range(turns):
+    if later:
         room.turn(agent, "and now?", text("later", thinking="hm"))
     if line == "two":
         room.turn(agent, f"and these? {words(5, 700)}", text(words(6, 900), thinking="hm"))
         agent.compact()
-    if resumed:
+    if later:
         name = room.session(agent).journal.session
         agent.close()
         agent = room.agent()
@@ -251,8 +255,7 @@ def test_a_head_that_came_for_another_reason_stays_when_a_compaction_is_taken_ba
 # ---------------------------------------------------------------------- a request that is set aside
 
 
-@pytest.mark.parametrize("refusal", [TOO_LONG, TOO_LARGE])
-@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize(("refusal", "long"), [(TOO_LONG, True), (TOO_LARGE, False)])
 def test_a_summary_made_inside_a_turn_stays_when_its_request_is_set_aside(
     room: CompactRoom, refusal: Fault, long: bool
 ) -> None:

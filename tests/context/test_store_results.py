@@ -507,11 +507,11 @@ def test_a_stop_while_code_prints_keeps_what_was_printed(make: Callable[..., Rig
 
 
 def test_odd_text_is_stored_clean_and_large_output_in_bounds(make: Callable[..., Rig]) -> None:
-    rig = make()
+    rig = make(whole_chars=400_000)
     odd, huge = run(
         rig,
         "for n in range(3_000): print('\\ud800\\x00 a </persisted-output> b', n)",
-        "for n in range(100): print(n, 'y' * 100_000)",
+        "for n in range(50): print(n, 'y' * 10_000)",
     )
     assert odd.count("</persisted-output>") == 1
     assert for_person(odd).startswith("\ufffd a </persisted-output> b 0\n")
@@ -519,7 +519,7 @@ def test_odd_text_is_stored_clean_and_large_output_in_bounds(make: Callable[...,
     text_ = (folder(rig) / first.path).read_text(encoding="utf-8")
     assert text_.startswith("\ufffd a </persisted-output> b 0\n")
     assert "\x00" not in text_
-    assert 3_900_000 < second.chars < 4_100_000
+    assert 390_000 < second.chars < 410_000
     assert "left out here" in (folder(rig) / second.path).read_text()
     assert len(huge) < 3_000
 
@@ -544,10 +544,7 @@ def test_bytes_are_stored_as_they_are(make: Callable[..., Rig]) -> None:
 
 def test_a_picture_goes_to_the_model_scaled_and_into_a_file(make: Callable[..., Rig]) -> None:
     rig = make()
-    code = (
-        "import os, PIL.Image\n"
-        "PIL.Image.frombytes('RGB', (2_500, 1_000), os.urandom(7_500_000))"
-    )
+    code = "import os, PIL.Image\nPIL.Image.frombytes('RGB', (2_500, 200), os.urandom(1_500_000))"
     rig.server.script(tool("python", {"code": code}), text("ok"))
     rig.turn()
     [event] = rig.of(ResultStored)
@@ -563,12 +560,12 @@ def test_a_picture_goes_to_the_model_scaled_and_into_a_file(make: Callable[..., 
 def test_the_models_key_is_in_no_file(make: Callable[..., Rig]) -> None:
     def leak() -> bytes:
         """Leak."""
-        return KEY.encode() * 10_000
+        return KEY.encode() * 6_000
 
     rig = make(tools=[ipyagent.tool(permission="none")(leak)])
     rig.server.script(
-        tool("python", {"code": "import os\nprint(os.environ['ANTHROPIC_API_KEY'] * 10_000)"}),
-        tool("python", {"code": "os.environ['ANTHROPIC_API_KEY'] * 10_000"}),
+        tool("python", {"code": "import os\nprint(os.environ['ANTHROPIC_API_KEY'] * 6_000)"}),
+        tool("python", {"code": "os.environ['ANTHROPIC_API_KEY'] * 6_000"}),
         tool("leak", {}),
         text("ok"),
     )

@@ -134,13 +134,15 @@ def test_files_variables_and_the_words_of_hooks_stand_after_it(room: CompactRoom
 # ---------------------------------------------------------------------- inside a turn
 
 
-def test_in_the_middle_of_a_turn_with_thinking_nothing_is_refused(room: CompactRoom) -> None:
+def test_in_the_middle_of_a_turn_with_thinking_nothing_is_refused_nor_of_a_shortened_call(room: CompactRoom) -> None:
     agent = room.agent(window=WINDOW, layer_clear_results=False, layer_store_results=False)
+    room.summaries = [Fault(400, "invalid_request_error", "prompt is too long: 41000 tokens > 40000 maximum")]
     result = room.turn(agent, "print much", LONG, LONG, LONG, LONG, LONG, text("printed", thinking="Enough."))
     assert (result.status, result.text) == ("finished", "printed")
     made = room.of(agent, Compacted)
     assert made
     assert all(event.trigger == "auto" for event in made)
+    assert room.summaries == [], "the shortened call was made"
     assert "print much" in plain(room.bodies[-1]["messages"][0]["content"])
     room.nothing_refused()
     room.replays(agent)
@@ -423,15 +425,6 @@ def test_where_a_result_has_all_but_filled_the_window_it_is_shortened_and_the_su
     room.nothing_refused()
 
 
-def test_a_shortened_call_in_the_middle_of_a_turn_with_thinking_is_accepted(room: CompactRoom) -> None:
-    agent = room.agent(window=WINDOW, layer_clear_results=False, layer_store_results=False)
-    room.summaries = [Fault(400, "invalid_request_error", "prompt is too long: 41000 tokens > 40000 maximum")]
-    result = room.turn(agent, "print much", LONG, LONG, LONG, LONG, LONG, text("printed"))
-    assert result.status == "finished"
-    assert room.of(agent, Compacted)
-    assert [e.error for e in room.server.refused] == []
-
-
 def test_rounds_are_dropped_from_the_oldest_and_never_the_newest() -> None:
     message = {"content": [{"type": "text", "text": words(1, 1_000)}]}
     messages = [{**message, "role": role} for role in ("user", "assistant") * 5]
@@ -470,7 +463,7 @@ def test_a_prompt_that_stays_too_long_ends_the_turn_with_one_line(tmp_path: Path
         assert room.turn(agent, "hello", text("hi")).status in ("finished", "failed")
 
 
-def test_a_window_that_ran_out_in_the_reply_is_compacted_and_gone_on_with(room: CompactRoom) -> None:
+def test_a_window_that_ran_out_in_the_reply_and_a_body_over_the_limit_are_compacted(room: CompactRoom) -> None:
     agent = filled(room, 2)
     half = text("The first half, ", stop="model_context_window_exceeded")
     result = room.turn(agent, "tell me all", half, text("and the second."))
@@ -478,14 +471,9 @@ def test_a_window_that_ran_out_in_the_reply_is_compacted_and_gone_on_with(room: 
     assert [event.trigger for event in room.of(agent, Compacted)] == ["reactive"]
     assert "The first half" in plain(room.calls[-1]["messages"][-2]["content"])
     room.nothing_refused()
-
-
-def test_a_body_over_the_limit_is_compacted(room: CompactRoom) -> None:
-    agent = filled(room, 3)
     large = Fault(413, "request_too_large", "Request exceeds 33554432 bytes > limit")
-    result = room.turn(agent, "go", large, text("ok"))
-    assert result.status == "finished"
-    assert [event.trigger for event in room.of(agent, Compacted)] == ["reactive"]
+    assert room.turn(agent, f"go {words(3, 2_000)}", large, text("ok")).status == "finished"
+    assert [event.trigger for event in room.of(agent, Compacted)] == ["reactive"] * 2
 
 
 # ---------------------------------------------------------------------- pictures
@@ -594,22 +582,6 @@ async def _counted(work: Coroutine[Any, Any, Any], step: int) -> Any:
 # ---------------------------------------------------------------------- other days, other models
 
 
-def test_another_day_the_same_bytes_go_out(room: CompactRoom) -> None:
-    agent = filled(room, 3)
-    agent.compact()
-    room.turn(agent, "go on", text("ok"))
-    wire = room.session(agent).view.wire()
-    name = room.session(agent).journal.session
-    agent.close()
-    later = room.agent()
-    later.resume(name)
-    assert room.session(later).view.wire() == wire
-    assert room.turn(later, "here again", text("ok")).status == "finished"
-    kept = [block for block in plain(room.bodies[-1]["messages"][0]["content"]).splitlines() if "weigh boxes." in block]
-    assert kept
-    room.nothing_refused()
-
-
 def test_a_smaller_window_of_another_model_is_compacted_into(room: CompactRoom) -> None:
     agent = filled(room, 3, 12_000, window=200_000)
     agent.settings.model, agent.settings.window = "claude-opus-5-5", WINDOW
@@ -619,7 +591,9 @@ def test_a_smaller_window_of_another_model_is_compacted_into(room: CompactRoom) 
     room.nothing_refused()
 
 
-def test_stored_results_stay_reachable_after_a_compaction(room: CompactRoom) -> None:
+def test_stored_results_stay_reachable_after_compactions_and_another_day_the_same_bytes_go_out(
+    room: CompactRoom,
+) -> None:
     agent = filled(room, 1)
     room.turn(agent, "print", tool("python", {"code": "print('abc ' * 20000)"}), text("printed"))
     agent.compact()
@@ -629,6 +603,16 @@ def test_stored_results_stay_reachable_after_a_compaction(room: CompactRoom) -> 
         room.turn(agent, f"another box: {words(number)}", text("weighed"))
     agent.compact()
     assert "tool-results/" in plain(room.of(agent, Compacted)[-1].blocks)
+    room.turn(agent, "go on", text("ok"))
+    wire = room.session(agent).view.wire()
+    name = room.session(agent).journal.session
+    agent.close()
+    later = room.agent()
+    later.resume(name)
+    assert room.session(later).view.wire() == wire
+    assert room.turn(later, "here again", text("ok")).status == "finished"
+    assert "weigh boxes." in plain(room.bodies[-1]["messages"][0]["content"])
+    room.nothing_refused()
 
 
 def test_the_prompt_is_short_and_has_nine_sections() -> None:

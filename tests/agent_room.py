@@ -88,7 +88,6 @@ class AgentRoom:
         """Wait for the work behind the conversation."""
 
     def session(self, agent: Agent) -> Session:
-        assert agent.session is not None
         return agent.session
 
     def events(self, agent: Agent, kind: type[Any] | None = None) -> list[Any]:

@@ -104,7 +104,6 @@ class Room:
 
     def asks(self, body: str, *replies: Scripted, line: str = "", **more: Any) -> Cell:
         """An `%%agent` cell whose replies are scripted ("ok" when none is given)."""
-        assert self.server is not None
         self.server.script(*(replies or (text("ok"),)))
         return self.ok(f"%%agent {line}\n{body}", **more)
 
@@ -116,10 +115,7 @@ class Room:
 
     def sent(self, number: int = -1) -> dict[str, Any]:
         """The body of a request to the model."""
-        assert self.server is not None
-        body = self.server.messages[number].body
-        assert body is not None
-        return body
+        return self.server.messages[number].body
 
     def words(self, number: int = -1) -> list[str]:
         """Text blocks of the newest user message of a request."""

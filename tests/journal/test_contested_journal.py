@@ -186,7 +186,6 @@ def test_the_second_kernel_is_told_and_forks_and_the_lock_dies_with_its_holder(t
         env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True,
     )
     try:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         assert refused(path.parent) == "session s1 is open in another kernel; %agent fork continues in a copy"
         copy, _ = Journal.fork(path.parent, tmp_path, started("s2"))

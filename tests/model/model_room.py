@@ -81,10 +81,11 @@ def texts(events: list[ModelEvent]) -> str:
 
 @contextmanager
 def odd_server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """A server that is no Messages API: `answer` writes whatever it likes."""
+    """A server that is no Messages API: `answer` writes whatever it likes to what its handler has as `body`."""
 
     class Odd(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
@@ -93,7 +94,7 @@ def odd_server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str
             self.do_POST()
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("content-length") or 0))
+            self.body = self.rfile.read(int(self.headers.get("content-length") or 0))
             answer(self)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Odd)
@@ -108,11 +109,12 @@ def odd_server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str
 
 
 def page(kind: str, body: bytes, status: int = 200) -> Callable[[BaseHTTPRequestHandler], None]:
-    """The same page for every request."""
+    """The same page for every request; `kind`: its content type, "" for none."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(status)
-        handler.send_header("content-type", kind)
+        if kind:
+            handler.send_header("content-type", kind)
         handler.send_header("content-length", str(len(body)))
         handler.end_headers()
         handler.wfile.write(body)

@@ -424,7 +424,7 @@ def test_each_model_is_asked_for_what_it_has_and_what_the_settings_want(server: 
     with Talk(server.url) as talk:
         assert said(talk.ask(model="claude-haiku-4-5")), "without adaptive thinking"
         assert said(talk.ask(model=MODEL))
-        assert (server.messages[-1].body or {})["thinking"]["type"] == "adaptive"
+        assert server.messages[-1].body["thinking"]["type"] == "adaptive"
         for effort in ("low", "high", "max"):
             for given in ({"effort": effort}, {"effort": effort, "model": "claude-haiku-4-5"}, {}):
                 talk.ask(**given)
@@ -441,12 +441,12 @@ def test_each_model_is_asked_for_what_it_has_and_what_the_settings_want(server: 
         begun = len(server.messages)
         assert said(talk.ask(model="claude-sonnet-4-6[1m]"))
         [last] = server.messages[begun:]
-        assert (last.body or {})["model"] == "claude-sonnet-4-6"
+        assert last.body["model"] == "claude-sonnet-4-6"
         assert "context-1m" in last.headers["anthropic-beta"]
     begun = len(server.messages)
     ask(server.url, thinking=False)
     [last] = server.messages[begun:]
-    assert "thinking" not in (last.body or {})
+    assert "thinking" not in last.body
 
 
 def test_the_models_api_is_asked_once_and_again_only_after_a_failure(server: PracticeServer) -> None:

@@ -20,8 +20,7 @@ def test_the_practice_server_starts_once_and_stops_with_the_connections() -> Non
         model = connections.get("practice", Endpoint(api_key=KEY))
         assert connections.get("practice", Endpoint(api_key=KEY)) is model
         assert said(await answers(model, request(model="practice")))
-        server = connections.server("practice")
-        assert server is not None
+        assert connections.server("practice") is not None
         await connections.close()
         with pytest.raises(urllib.error.URLError):
             urllib.request.urlopen(f"{model.endpoint.base_url}/v1/models", timeout=2)
@@ -58,7 +57,6 @@ def test_another_window_starts_the_server_anew() -> None:
         second = connections.get("practice", Endpoint(window=9_000))
         assert first.endpoint.base_url != second.endpoint.base_url
         server = connections.server("practice")
-        assert server is not None
         assert server.window == 9_000
         assert (await second.info("practice")).window == 9_000
         await connections.close()

@@ -42,7 +42,7 @@ def test_the_edits_go_out_with_their_beta(server: PracticeServer) -> None:
     server.script(text("one"))
     told(server, request(edits=EDITS))
     exchange = server.messages[0]
-    assert (exchange.body or {})["context_management"] == EDITS
+    assert exchange.body["context_management"] == EDITS
     assert exchange.headers["anthropic-beta"] == BETA
     assert exchange.outcome == "complete"
 
@@ -50,7 +50,7 @@ def test_the_edits_go_out_with_their_beta(server: PracticeServer) -> None:
 def test_thinking_is_not_edited_where_none_is_asked_for(server: PracticeServer) -> None:
     server.script(text("one"))
     told(server, request(edits=EDITS), thinking=False)
-    assert (server.messages[0].body or {})["context_management"] == {"edits": EDITS["edits"][1:]}
+    assert server.messages[0].body["context_management"] == {"edits": EDITS["edits"][1:]}
 
 
 def test_the_users_own_betas_stay(server: PracticeServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def test_a_refused_edit_is_left_out_from_then_on(server: PracticeServer) -> None
         server.script(fault(400, message=refusal), text("one"), text("two"))
         before, after, replies = told(server, request(edits=EDITS), request(edits=EDITS))
         assert [reply.said.blocks[0]["text"] for reply in replies] == ["one", "two"]
-        sent = ["context_management" in (exchange.body or {}) for exchange in server.messages[-3:]]
+        sent = ["context_management" in exchange.body for exchange in server.messages[-3:]]
         assert sent == [True, False, False], refusal
         assert (before.edits, after.edits) == (True, False)
 
@@ -83,8 +83,8 @@ def test_without_marks_the_edits_stay() -> None:
         server.script(fault(400, message="cache_control: Extra inputs are not permitted"), text("one"))
         told(server, request(edits=EDITS, diagnose="msg_1"))
         assert "cache_control" not in str(server.messages[-1].body)
-        assert (server.messages[-1].body or {})["context_management"] == EDITS
-        assert (server.messages[-1].body or {})["diagnostics"] == {"previous_message_id": "msg_1"}
+        assert server.messages[-1].body["context_management"] == EDITS
+        assert server.messages[-1].body["diagnostics"] == {"previous_message_id": "msg_1"}
 
 
 def test_what_the_server_did_and_missed_is_read_from_the_stream() -> None:

@@ -168,7 +168,6 @@ def test_stop_ends_the_server_and_its_threads() -> None:
 
 
 def test_what_is_no_model_file_is_said(tmp_path: Path) -> None:
-    assert FILE is not None
     broken, text = tmp_path / "broken.gguf", tmp_path / "text.gguf"
     broken.write_bytes(FILE.read_bytes()[:2_000_000])
     text.write_text("hello")

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -21,6 +20,7 @@ from ipyagent.practice.server import echo
 from ipyagent.practice.server.models import Refused, catalogue
 from ipyagent.practice.server.prompt import Reader
 from ipyagent.practice.server.rules import check_conversation
+from tests.model.model_room import odd_server, page
 
 Event = tuple[str, dict[str, Any]]
 """The name of an event and its data."""
@@ -790,45 +790,22 @@ def serving(product: Product, **situation: Any) -> Iterator[Server]:
     """The product at a port of this machine."""
     server = Server(product, **situation)
 
-    class Wire(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
+    def answer(handler: Any) -> None:
+        try:
+            body = json.loads(handler.body or b"{}")
+        except ValueError:
+            body = {}
+        status, made = server.answer(handler.command, urlsplit(handler.path).path, body)
+        match made:
+            case bytes():
+                page("text/event-stream", made, status)(handler)
+            case str():
+                page("text/plain; charset=utf-8", made.encode(), status)(handler)
+            case None:
+                page("", b"", status)(handler)
+            case _:
+                page("application/json", json.dumps(made).encode(), status)(handler)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            self._answer("GET")
-
-        def do_POST(self) -> None:
-            self._answer("POST")
-
-        def _answer(self, method: str) -> None:
-            raw = self.rfile.read(int(self.headers.get("content-length") or 0))
-            try:
-                body = json.loads(raw or b"{}")
-            except ValueError:
-                body = {}
-            status, made = server.answer(method, urlsplit(self.path).path, body)
-            kind = {bytes: "text/event-stream", str: "text/plain; charset=utf-8"}.get(type(made), "application/json")
-            sent = made if isinstance(made, bytes) else made.encode() if isinstance(made, str) else b""
-            if isinstance(made, dict):
-                sent = json.dumps(made).encode()
-            self.send_response(status)
-            if made is not None:
-                self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(sent)))
-            self.end_headers()
-            self.wfile.write(sent)
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Wire)
-    http.daemon_threads = True
-    server._port = http.server_port
-    thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
+    with odd_server(answer) as url:
+        server._port = int(url.rpartition(":")[2])
         yield server
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join(5)

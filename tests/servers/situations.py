@@ -82,7 +82,6 @@ class Room:
 
     @property
     def session(self) -> Any:
-        assert self.agent.session is not None
         return self.agent.session
 
     def events(self) -> list[Event]:

@@ -15,11 +15,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ipyagent.assembly.requests import NullSurface, Options
+from ipyagent.assembly.requests import Options
 from ipyagent.journal.events import Event
 from ipyagent.practice.server.models import Refused
 from ipyagent.practice.server.prompt import Reader
 from ipyagent.practice.server.rules import check_parameters
+from tests.loop.loop_rig import Person
 from tests.servers.products import CARD, Answer, Product, Server
 from tests.servers.situations import Room, one_line, room
 
@@ -39,16 +40,6 @@ class Plain(Product):
         if path.startswith("/v1/models/"):
             return 200, {"id": server.model, "type": "model", "max_input_tokens": 200_000, "max_tokens": 8_000}
         return None
-
-
-class Watching(NullSurface):
-    """What the user was shown."""
-
-    def __init__(self) -> None:
-        self.shown: list[Event] = []
-
-    def show(self, event: Event) -> None:
-        self.shown.append(event)
 
 
 # ------------------------------------------------------------------ what is sent
@@ -242,11 +233,11 @@ def judge(server: Server) -> None:
 
 
 def asked(here: Room, said: str) -> tuple[Any, list[Event]]:
-    surface, began = Watching(), time.monotonic()
+    surface, began = Person(can_ask=False), time.monotonic()
     result = here.agent.prepare(said, Options(), surface).run_blocking()
     assert time.monotonic() - began < LONGEST, "a turn hangs"
     one_line(result.message)
-    return result, surface.shown
+    return result, surface.events
 
 
 def hold(here: Room, odd: list[Answer]) -> None:
@@ -300,7 +291,7 @@ def test_no_odd_reply_is_an_error_of_ours_and_the_session_goes_on(here: Room, od
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-@settings(max_examples=int(os.environ.get("IPYAGENT_ODD_STREAMS", "120")), **EACH)
+@settings(max_examples=int(os.environ.get("IPYAGENT_ODD_STREAMS", "60")), **EACH)
 @given(odd=ODD_REPLIES)
 def test_nor_is_one_of_many(here: Room, odd: list[Answer]) -> None:
     hold(here, odd)

@@ -55,7 +55,6 @@ def test_what_a_server_tells_of_a_model_holds_at_that_server_alone(
                 server.script(text("ok"))
                 assert agent.run_sync("hello").status == "finished"
                 assert (agent.info.window, agent.info.server) == (window, server.url)
-                assert agent.session is not None
                 (told,) = (
                     event for event in read_events(agent.session.journal.folder / TRANSCRIPT)
                     if isinstance(event, UsageReported)

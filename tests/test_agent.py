@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loop.loop_rig import Person
 from pace import within
 from rooms import KEY, MODEL, results
 
 from ipyagent import Agent, IPyAgent, Options, TurnResult, hooks, tool
-from ipyagent.assembly.requests import NullSurface
 from ipyagent.errors import AgentError, NoCredentials, UsageError
-from ipyagent.journal.events import Streamed, ToolReturned, TurnEnded, UserMessage
+from ipyagent.journal.events import Streamed, TurnEnded, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events
 from ipyagent.kernel import dispatcher
 from ipyagent.loop.session import Session
@@ -55,62 +55,50 @@ def make(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatch
         each.close()
 
 
+async def heard(agent: Agent, words: str) -> list[Any]:
+    """Every event of a request."""
+    return [event async for event in agent.run(words)]
+
+
 def test_run_sync_gives_how_it_ended(make: Make, server: PracticeServer) -> None:
     agent = make()
     server.script(calls("python", {"code": "total = 40 + 2\ntotal"}), text("It is 42."))
     result = agent.run_sync("add")
     assert isinstance(result, TurnResult)
     assert (result.status, result.message, result.text) == ("finished", "", "It is 42.")
-    assert result.cost is not None
     assert result.cost > 0
     assert result.seconds > 0
     assert agent.shell.user_ns["total"] == 42
     server.script(fault(401))
     failed = agent.run_sync("again")
     assert (failed.status, "key" in failed.message) == ("failed", True)
+    server.script(fault(401))
+    assert asyncio.run(heard(agent, "once more"))[-1].status == "failed", "nothing is raised out of the loop either"
 
 
 def test_the_events_come_as_they_happen_and_are_on_the_disk_already(make: Make, server: PracticeServer) -> None:
     agent = make()
-    server.script(calls("python", {"code": "print('heron')"}), text("one two three four five six"))
+    code = {"code": "print('heron'); 40 + 2"}
+    server.script(calls("python", code, say="I compute."), text("one two three four five six"))
 
     async def watch() -> list[Any]:
         seen = []
         async for event in agent.run("count"):
-            assert agent.session is not None
             stored = list(read_events(agent.session.journal.folder / TRANSCRIPT))
             assert event in stored
             seen.append(event)
         return seen
 
     seen = asyncio.run(watch())
+    assert seen == list(read_events(agent.session.journal.folder / TRANSCRIPT))[-len(seen) :]
     assert isinstance(seen[-1], TurnEnded)
     assert [type(event) for event in seen].count(TurnEnded) == 1
     spoken = [event.text for event in seen if isinstance(event, Streamed) and event.channel == "text"]
-    assert "".join(spoken) == "one two three four five six"
-    assert any(isinstance(event, ToolReturned) for event in seen)
-
-
-@pytest.mark.paced
-def test_leaving_the_loop_early_stops_the_turn(make: Make, server: PracticeServer) -> None:
-    agent = make()
-    server.script(text("word " * 5_000, delay=0.02))  # 100 s
-
-    async def leave() -> None:
-        events = agent.run("talk")
-        async for event in events:
-            if isinstance(event, Streamed):
-                break
-        await events.aclose()
-
-    began = time.monotonic()
-    asyncio.run(leave())
-    assert time.monotonic() - began < within(3, 50)
-    assert not agent.busy
-    assert agent.session is not None
-    assert agent.session.history.turns[-1].status == "stopped"
-    server.script(text("here"))
-    assert agent.run_sync("still there?").text == "here"
+    assert "".join(spoken) == "I compute.one two three four five six"
+    assert [type(event).__name__ for event in seen if not isinstance(event, Streamed)][-8:] == [
+        "UserMessage", "AssistantMessage", "UsageReported", "ToolCalled", "ToolReturned", "AssistantMessage",
+        "UsageReported", "TurnEnded",
+    ]  # fmt: skip
 
 
 def test_run_sync_works_inside_of_a_running_loop(make: Make, server: PracticeServer) -> None:
@@ -123,7 +111,6 @@ def test_run_sync_works_inside_of_a_running_loop(make: Make, server: PracticeSer
     assert asyncio.run(outer()).text == "five"
     assert agent.shell.user_ns["x"] == 5
     body = server.messages[-1].body
-    assert body is not None
     assert results(body)[-1]["text"].startswith("5")
 
 
@@ -131,18 +118,14 @@ def test_a_second_request_waits_for_nobody_and_says_so(make: Make, server: Pract
     agent = make()
     server.script(text("slow answer here", delay=0.05), text("never"))
 
-    async def collect(words: str) -> list[Any]:
-        return [event async for event in agent.run(words)]
-
     async def both() -> list[Any]:
-        return await asyncio.gather(collect("first"), collect("second"), return_exceptions=True)
+        return await asyncio.gather(heard(agent, "first"), heard(agent, "second"), return_exceptions=True)
 
     first, second = asyncio.run(both())
     assert isinstance(first[-1], TurnEnded)
     assert first[-1].status == "finished"
     assert isinstance(second, UsageError)
     assert "running" in str(second)
-    assert agent.session is not None
     said = [event.text for event in agent.session.journal.read() if isinstance(event, UserMessage)]
     assert said == ["first"]
 
@@ -151,17 +134,12 @@ def test_two_agents_of_a_process_share_nothing_but_the_project(make: Make, serve
     server.brain = lambda body: text("heron" if "alpha" in str(body["messages"][-1]) else "egret")
     one, two = make("project"), make("project")
     assert (one.run_sync("alpha").text, two.run_sync("beta").text) == ("heron", "egret")
-    assert one.session is not None
-    assert two.session is not None
     assert one.session.journal.session != two.session.journal.session
     one.shell.user_ns["mine"] = 1
     assert "mine" not in two.shell.user_ns
 
     async def both() -> list[list[Any]]:
-        async def collect(agent: Agent, words: str) -> list[Any]:
-            return [event async for event in agent.run(words)]
-
-        return await asyncio.gather(collect(one, "alpha"), collect(two, "beta"))
+        return await asyncio.gather(heard(one, "alpha"), heard(two, "beta"))
 
     ended = [events[-1].status for events in asyncio.run(both())]
     assert ended == ["finished", "finished"]
@@ -192,11 +170,8 @@ def test_stopping_one_of_two_agents_lets_the_other_finish(make: Make, server: Pr
         threading.Thread(target=stop, daemon=True).start()
 
         async def both(order: list[tuple[Agent, str]]) -> dict[str, str]:
-            async def last(agent: Agent, words: str) -> str:
-                return str([event async for event in agent.run(words)][-1].status)
-
-            ended = await asyncio.gather(*(last(agent, words) for agent, words in order))
-            return dict(zip((words for _, words in order), ended, strict=True))
+            ended = await asyncio.gather(*(heard(agent, words) for agent, words in order))
+            return {words: events[-1].status for (_, words), events in zip(order, ended, strict=True)}
 
         turns = [(one, "alpha"), (two, "beta")]
         assert asyncio.run(both(turns if first else turns[::-1])) == {"alpha": "stopped", "beta": "finished"}
@@ -228,7 +203,6 @@ def test_given_tools_are_the_models(make: Make, server: PracticeServer) -> None:
     server.script(calls("tide", {"port": "Brest"}), text("At noon."))
     assert agent.run_sync("tide?").text == "At noon."
     body = server.messages[-1].body
-    assert body is not None
     assert results(body)[-1]["text"] == "noon at Brest"
     assert "tide" in agent.tool_names()
 
@@ -268,7 +242,6 @@ def test_the_agent_shows_itself_and_no_key(make: Make, server: PracticeServer) -
     assert repr(agent) == f"<Agent no session yet on {MODEL} in project>"
     server.script(text("hi"))
     agent.run_sync("hello")
-    assert agent.session is not None
     assert repr(agent) == f"<Agent {agent.session.journal.session} on {MODEL} in project>"
     assert KEY not in repr(agent)
 
@@ -287,16 +260,6 @@ def test_close_ends_the_thread_and_lets_the_session_go(make: Make, server: Pract
     assert other.notices[-1].startswith("resumed session")
     assert not any("copy" in notice for notice in other.notices)
     assert other.run_sync("still?").text == "hi again"
-
-
-class Seen(NullSurface):
-    """A surface that keeps what it was shown."""
-
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-
-    def show(self, event: Any) -> None:
-        self.events.append(event)
 
 
 HELD = threading.Event()
@@ -340,7 +303,7 @@ def test_slow_stop_hooks_hold_up_neither_a_stop_nor_the_request_after_it(
         threading.Thread(target=stop).start()
         assert agent.run_sync("wait").status == "stopped"
         assert time.monotonic() - stopped[0] < within(2.0, 60)  # half a second on an idle machine
-        seen = Seen()
+        seen = Person(can_ask=False)
 
         def while_it_answers(body: Any) -> Any:
             HELD.set()
@@ -394,7 +357,7 @@ def test_a_turn_that_outlives_its_stop_keeps_its_session_and_takes_no_other_turn
             server.script(text("free again"))
             assert agent.run_sync("and now?").text == "free again"
     agent.new()  # another session has nothing to wait for
-    seen = Seen()
+    seen = Person(can_ask=False)
     agent.shell.user_ns["held"] = HELD
     code = "import time; held.set(); time.sleep(0.5)"  # the other turn ends meanwhile
     server.script(calls("python", {"code": code}), text("mine"))
@@ -431,7 +394,6 @@ def test_a_session_that_was_let_go_leaves_memory(make: Make, server: PracticeSer
     ask()
     agent.fork()
     ask()
-    assert first is not None
     agent.resume(first.journal.session)
     del first
     ask()
@@ -458,7 +420,6 @@ def test_what_does_not_end_keeps_nothing_else_from_ending(
     agent = make()
     agent.run_sync("hello")
     session = agent.session
-    assert session is not None
     agent.connections._servers["stuck"] = Stuck()  # of a local model, say
     agent.close()
     assert agent.session is None

@@ -216,7 +216,7 @@ def test_the_server_is_asked_why(rig: Rig, server: PracticeServer) -> None:
     server.script(text("one"), text("two"))
     rig.turn("hello")
     rig.turn("again")
-    asked = [(exchange.body or {})["diagnostics"] for exchange in server.messages]
+    asked = [exchange.body["diagnostics"] for exchange in server.messages]
     assert asked == [{"previous_message_id": None}, {"previous_message_id": server.messages[0].message_id}]
     assert all("cache-diagnosis-2026-04-07" in exchange.headers["anthropic-beta"] for exchange in server.messages)
 
@@ -228,7 +228,7 @@ def test_a_server_that_does_not_know_the_question_is_asked_without(make_rig: Cal
         assert rig.turn("hello").text == "one"
         assert rig.turn("again").text == "two"
         assert [exchange.outcome for exchange in server.messages] == ["refused", "complete", "complete"]
-        assert "diagnostics" not in (server.messages[-1].body or {})
+        assert "diagnostics" not in server.messages[-1].body
 
 
 def test_a_layer_that_does_nothing_speaks_once_a_turn_at_most(rig: Rig, server: PracticeServer) -> None:

@@ -180,7 +180,7 @@ GIVEN: dict[str, Any] = {
     "NUL": ToolOutput(blocks=({"type": "text", "text": "a\0b"},)),
     "nothing": ToolOutput(blocks=()),
     "empty text": ToolOutput(blocks=({"type": "text", "text": "  "},)),
-    "huge": ToolOutput(blocks=({"type": "text", "text": "x y " * 2_000_000},)),
+    "huge": ToolOutput(blocks=({"type": "text", "text": "x y " * 110_000},)),
     "None": None,
     "a string": "just text",
     "an object": ToolOutput(blocks=({"type": "text", "text": object()},)),
@@ -195,7 +195,7 @@ PRINTED = (
     "print('a\\ud800b\\0c')",
     "'\\ud800' * 3",
     "raise ValueError('\\udfff')",
-    "print('x y ' * 300_000)",
+    "print('x y ' * 40_000)",
     "import sys; sys.stdout.write('\\x1b[31mred\\r\\b')",
 )
 
@@ -204,7 +204,8 @@ def test_whatever_a_tool_gives_or_code_prints_the_next_request_is_valid(make_rig
     loop: dict[str, Any] = {"type": "text", "text": "x"}
     loop["self"] = loop
     given = [*GIVEN.values(), ToolOutput(blocks=(loop,))]
-    rig = make_rig(tools=[Foreign(lambda each=each: each, f"foreign{at}") for at, each in enumerate(given)])
+    tools = [Foreign(lambda each=each: each, f"foreign{at}") for at, each in enumerate(given)]
+    rig = make_rig(tools=tools, whole_chars=400_000)
     wanted: list[tuple[str, Any]] = [(f"foreign{at}", {}) for at in range(len(given))]
     wanted += [("python", {"code": code}) for code in PRINTED]
     rig.server.script(calls(wanted), *(calls([each]) for each in wanted), text("I see"))
@@ -359,7 +360,6 @@ def test_the_cost_of_the_day_counts_over_all_sessions(make_rig: Callable[..., Ri
     rig = make_rig()
     rig.server.script(tool("python", {"code": "1"}), text("ok"))
     first = rig.turn()
-    assert first.cost is not None
     assert first.cost > 0
     other = make_rig(folder=home / "other", max_cost_per_day=first.cost / 2)
     result = other.turn()

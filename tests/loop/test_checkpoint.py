@@ -19,7 +19,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ipyagent.journal.events import Event, SessionStarted, ToolReturned, TurnEnded, UserMessage
+from ipyagent.journal.events import (
+    AssistantMessage,
+    Event,
+    SessionStarted,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    UserMessage,
+)
 from ipyagent.journal.journal import Journal
 from ipyagent.loop.checkpoint import CHECKPOINT, TAIL, Checkpoint, _Header, _Unpickler
 from ipyagent.loop.session import Session
@@ -28,7 +36,7 @@ from ipyagent.trust import signature
 sys.path.insert(0, str(Path(__file__).parents[1] / "journal"))
 from event_lists import event_lists
 
-WORD = "penguins"
+WORD, LONG = "penguins", "day" * 18_000
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +52,8 @@ def said(words: str) -> UserMessage:
 def long_session(folder: Path, name: str = "s") -> Path:
     """The folder of a session that is long enough for a checkpoint, which it has."""
     session = Session.create(folder, SessionStarted(session=name, version="0"))
-    for number in range(TAIL // 50_000 + 2):
-        session.record(said(f"{WORD} {number} " + "of a long day " * 4_000))
+    for number in range(TAIL // 100_000 + 2):
+        session.record(said(f"{WORD} {number} {LONG}"))  # twice in its line
         session.record(TurnEnded(status="finished"))
     session.close()
     assert (folder / name / CHECKPOINT).exists()
@@ -192,8 +200,8 @@ def test_a_checkpoint_is_written_beside_the_turns_and_is_this_users_alone(tmp_pa
     async def work() -> None:
         session = Session.create(tmp_path, SessionStarted(session="s", version="0"))
         path = tmp_path / "s" / CHECKPOINT
-        for number in range(60):
-            session.record(said(f"{number} " + "of a long day " * 4_000))
+        for number in range(24):
+            session.record(said(f"{number} {LONG}"))
         session.record(TurnEnded(status="finished"))
         task = session._save_task
         before = session.journal.last
@@ -202,11 +210,10 @@ def test_a_checkpoint_is_written_beside_the_turns_and_is_this_users_alone(tmp_pa
         session.record(said("at once"))
         await task
         kept = Checkpoint(tmp_path / "s").load()
-        assert kept is None or (kept[1].newest == before and len(kept[0].history.turns) == 60)
+        assert kept is None or (kept[1].newest == before and len(kept[0].history.turns) == 24)
         path.unlink(missing_ok=True)
         session._checkpoint = Checkpoint(tmp_path / "s")
         session.record(TurnEnded(status="finished"))
-        assert session._save_task is not None
         await session._save_task
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         loaded = Checkpoint(tmp_path / "s").load()
@@ -237,8 +244,6 @@ def test_resuming_estimates_no_result_that_nobody_asks_for(tmp_path: Path) -> No
     session = Session.create(tmp_path, SessionStarted(session="s", version="0"))
     session.record(said("go"))
     use = {"type": "tool_use", "id": "c", "name": "python", "input": {}}
-    from ipyagent.journal.events import AssistantMessage, ToolCalled
-
     session.record(AssistantMessage(blocks=(use,), stop_reason="tool_use", tokens=5))
     session.record(ToolCalled(call="c", name="python", input={}))
     session.record(ToolReturned(call="c", name="python", blocks=({"type": "text", "text": "4 5 6"},), tokens=9))

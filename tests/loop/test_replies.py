@@ -258,7 +258,7 @@ def test_bound_thinking_is_never_refused_in_a_long_mixed_session(make_rig: Calla
         result = rig.turn(f"question {number}", model=model)
         assert (result.status, result.text) == ("finished", f"answer {number}"), result.message
     assert [exchange.error for exchange in rig.server.refused] == []
-    kinds = [b["type"] for m in (rig.server.messages[-1].body or {})["messages"] for b in m["content"]]
+    kinds = [b["type"] for m in rig.server.messages[-1].body["messages"] for b in m["content"]]
     assert kinds.count("thinking") > 5
 
 

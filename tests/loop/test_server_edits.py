@@ -41,7 +41,7 @@ def work(rig: Rig, server: PracticeServer, turns: int = 9, thinking: str | None 
 
 
 def managed(server: PracticeServer) -> Iterator[bool]:
-    return ("context_management" in (exchange.body or {}) for exchange in server.messages)
+    return ("context_management" in exchange.body for exchange in server.messages)
 
 
 def test_the_server_clears_and_we_do_not(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
@@ -227,7 +227,7 @@ def test_other_tools_are_excluded_and_small_windows_clear_before_they_compact(
 ) -> None:
     rig = make_rig(engine="server", window=100_000)
     work(rig, server, turns=1, thinking=None)
-    asked = (server.messages[0].body or {})["context_management"]["edits"]
+    asked = server.messages[0].body["context_management"]["edits"]
     assert [edit["type"] for edit in asked][:2] == ["clear_thinking_20251015", RESULTS]
     assert asked[0]["keep"] == "all", "thinking is not cleared turn by turn"
     session = rig.agent.session
@@ -239,5 +239,5 @@ def test_other_tools_are_excluded_and_small_windows_clear_before_they_compact(
     assert set(asked[1]["exclude_tools"]) == others
     server.script(tool("plan", {"steps": [{"step": "load"}]}), text("It is planned."))
     rig.turn("plan it")
-    asked = (server.messages[-1].body or {})["context_management"]["edits"]
+    asked = server.messages[-1].body["context_management"]["edits"]
     assert set(asked[1]["exclude_tools"]) == {*others, "plan"}, "called although it is not listed"

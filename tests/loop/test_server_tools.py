@@ -138,7 +138,6 @@ def test_a_stopped_search_is_paid_for_and_leaves_a_valid_request(make_rig: Calla
     paid = rig.of(UsageReported)[0]
     assert paid.stopped
     assert paid.usage.searches == 1
-    assert paid.cost is not None
     assert paid.cost > 0.01
     assert goes_on(rig) == []
 

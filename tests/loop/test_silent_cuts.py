@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
+from model.model_room import odd_server, page
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.extension.context_report import report
@@ -33,44 +32,18 @@ def counting(usage: Usage) -> Iterator[tuple[str, list[int]]]:
     """A Messages API server that answers everything with "ok" and counts like this; the prompts that it got."""
     prompts: list[int] = []
 
-    class Server(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(handler: Any) -> None:
+        if handler.path.partition("?")[0] != "/v1/messages":
+            return page("application/json", b'{"error": "not found"}', 404)(handler)
+        weighed = tokens(json.loads(handler.body))
+        prompts.append(sum(weighed))
+        said, told = [{"type": "text", "text": "<summary>ok</summary>"}], usage(weighed)
+        body = {"type": "message", "role": "assistant", "content": said, "stop_reason": "end_turn",
+                "usage": {**told, "output_tokens": 5} if told is not None else None}  # fmt: skip
+        return page("application/json", json.dumps(body).encode())(handler)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            self.answer(404, {"error": "not found"})
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            if self.path.partition("?")[0] != "/v1/messages":
-                return self.answer(404, {"error": "not found"})
-            weighed = tokens(body)
-            prompts.append(sum(weighed))
-            said = [{"type": "text", "text": "<summary>ok</summary>"}]
-            told = usage(weighed)
-            self.answer(200, {"type": "message", "role": "assistant", "content": said, "stop_reason": "end_turn",
-                              "usage": {**told, "output_tokens": 5} if told is not None else None})  # fmt: skip
-            return None
-
-        def answer(self, status: int, body: Any) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", prompts
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
+    with odd_server(answer) as url:
+        yield url, prompts
 
 
 @contextmanager

@@ -462,8 +462,10 @@ def test_a_file_that_the_code_read_is_asked_about_once_and_stays_when_refused(ro
     desk = room()
     code = "t = open('raw.txt').read()\nfor n in range(3):\n    open('raw.txt', 'w').write(t + str(n))"
     desk.person.no = ("overwrite",)
-    assert "did not allow this code to overwrite raw.txt" in desk.run(code)
+    desk.turn(tool("python", {"code": code}), tool("python", {"code": "open('raw.txt', 'w').write('x')"}))
+    assert "did not allow this code to overwrite raw.txt" in str(desk.last())
     assert desk.contents() == RAW
+    assert titles(desk) == ["Let this code overwrite raw.txt?"], "what was refused is refused in the next call too"
     desk.person.no, desk.person.asked = (), []
     desk.run(code)
     desk.run(code)
@@ -478,15 +480,6 @@ def test_the_time_that_the_user_takes_to_answer_is_not_the_codes(room: Any) -> N
     took = [float(seconds) for seconds in re.findall(r"took ([\d.]+) s", said)]
     assert all(seconds < 1.9 for seconds in (*took, *(each.seconds for each in desk.events(ToolReturned))))
     assert all(each.seconds >= 0 for each in desk.events(ToolReturned))
-
-
-def test_what_was_refused_is_refused_in_the_next_call_too(room: Any) -> None:
-    desk = room()
-    desk.person.no = ("overwrite",)
-    desk.turn(tool("python", {"code": "t = open('raw.txt').read()\nopen('raw.txt', 'w').write(t)"}),
-              tool("python", {"code": "open('raw.txt', 'w').write('x')"}))  # fmt: skip
-    assert desk.contents() == RAW
-    assert titles(desk) == ["Let this code overwrite raw.txt?"]
 
 
 def test_a_file_that_is_too_large_for_a_copy_is_asked_about_and_said(room: Any) -> None:
@@ -600,7 +593,6 @@ def test_recorded_code_that_runs_again_is_watched(room: Any, listener: Listener,
         _for("import os, socket\nif os.path.exists('again'):\n    socket.create_connection(('HOST', PORT))", listener)
     )
     recording = desk.agent.recorded("go", "", again=True)
-    assert recording is not None
     (desk.folder / "again").touch()
     desk.person.asked, desk.person.no = [], ("connect",)
     desk.agent.prepare_replay(recording, Options(), desk.person).run_blocking()

@@ -58,18 +58,11 @@ def ask_all(place: Room, server: PracticeServer) -> None:
         ask_as(place.kernel, f"c{at}", body(request))
 
 
-def without_key(place: Room, **more: str) -> None:
-    """The same place without a key, where every request would be counted at the server all the same."""
-    place.environ.pop("ANTHROPIC_API_KEY", None)
-    place.environ.update(more)
-    place.restart()
-
-
 def figures(shown: dict[str, Any]) -> int:
     return sum("image/png" in each["data"] for each in shown.get("all", ()))
 
 
-def test_a_notebook_of_eight_cells_runs_whole_after_a_restart_without_a_key_and_without_a_request(
+def test_a_notebook_runs_whole_without_a_key_or_a_request_and_a_moved_number_is_told_and_a_changed_cell_asked(
     tmp_path: Path,
 ) -> None:
     notebook = tmp_path / "project" / "sales.ipynb"
@@ -77,7 +70,8 @@ def test_a_notebook_of_eight_cells_runs_whole_after_a_restart_without_a_key_and_
         (place.folder / "sales.csv").write_text(CSV)
         ask_all(place, server)
         facts, asked = place.kernel.eval(FACTS), len(server.messages)
-        without_key(place)
+        key = place.environ.pop("ANTHROPIC_API_KEY")  # a request would be counted at the server all the same
+        place.restart()
         place.ok("%load_ext ipyagent")
         shown = [ask_as(place.kernel, f"c{at}", body(request)) for at, (request, _) in enumerate(CELLS)]
         assert place.kernel.eval(FACTS) == facts
@@ -90,35 +84,28 @@ def test_a_notebook_of_eight_cells_runs_whole_after_a_restart_without_a_key_and_
         told = [event for event in place.events() if isinstance(event, PartEvent) and event.part == "replay"]
         assert [event.data["status"] for event in told] == ["finished"] * 8
         assert not any(event.text for event in told)
-        server.script(text("asked anew"))  # what runs once more in this kernel is asked
-        assert "asked anew" in ask_as(place.kernel, "c0", body("load"))["text/plain"]
-        assert len(server.messages) == asked + 1
-
-
-def test_a_moved_number_is_told_and_only_the_changed_cell_is_asked(tmp_path: Path) -> None:
-    notebook = tmp_path / "project" / "sales.ipynb"
-    with PracticeServer() as server, room(tmp_path, server=server, JPY_SESSION_NAME=str(notebook)) as place:
-        (place.folder / "sales.csv").write_text(CSV)
-        ask_all(place, server)
-        asked = len(server.messages)
         (place.folder / "sales.csv").write_text(CSV.replace("Utrecht,2,14", "Utrecht,2,20"))
+        place.environ["ANTHROPIC_API_KEY"] = key
         place.restart()
         place.ok("%load_ext ipyagent\n%agent mode auto")
-        shown = {}
+        said = {}
         for at, (request, code) in enumerate(CELLS):
             if request == "months":
                 server.script(*replies(code, "changed answer"))
                 request = "months, better"
-            shown[request] = ask_as(place.kernel, f"c{at}", body(request))["text/plain"]
+            said[request] = ask_as(place.kernel, f"c{at}", body(request))["text/plain"]
         assert len(server.messages) == asked + 2
-        assert "changed answer" in shown["months, better"]
-        assert "Differs from the recorded output: Utrecht: 24.0 -> 30.0" in shown["group"]
-        assert "total: 37.0 -> 43.0" not in shown["group"]
-        assert "total: 40.0 -> 46.0" in shown["sum up"]
-        assert "the answer was written for the recorded numbers" in shown["sum up"]
-        assert "Differs" not in shown["clean"]
+        assert "changed answer" in said["months, better"]
+        assert "Differs from the recorded output: Utrecht: 24.0 -> 30.0" in said["group"]
+        assert "total: 37.0 -> 43.0" not in said["group"]
+        assert "total: 40.0 -> 46.0" in said["sum up"]
+        assert "the answer was written for the recorded numbers" in said["sum up"]
+        assert "Differs" not in said["clean"]
         words = as_json(server.messages[-2].body["messages"][-1])  # type: ignore[index]
         assert "turn 1; turn 2; turn 3, with other results than above (Utrecht: 24.0 -> 30.0)" in words
+        server.script(text("asked anew"))  # what runs once more in this kernel is asked
+        assert "asked anew" in ask_as(place.kernel, "c0", body("load"))["text/plain"]
+        assert len(server.messages) == asked + 3
         assert server.refused == []
 
 

@@ -74,7 +74,7 @@ ROWS: list[tuple[str, str, list[str]]] = [
     ("pandas", "df.groupby('c')", ["DataFrameGroupBy", "over DataFrame 3 x 3, by 'c'"]),
     ("pandas", "df.columns", ["Index 3 str: 'a', 'b', 'c'"]),
     ("pandas", "df.a.astype(pd.SparseDtype('int'))", ["sparse i64"]),
-    ("pandas", "pd.cut(df.b, 2)", ["cat(2)", "categories"]),
+    ("pandas", "pd.cut(df.b, 2)", ["cat(2, ordered)", " < "]),
     ("pandas", "df.dtypes", ["i64", "f64", "str"]),
     ("numpy", "np.ma.masked_greater(np.arange(6), 3)", ["MaskedArray i64 6, 2 masked: 0, 1, 2, 3, --, --"]),
     ("numpy", "np.array([(1, 2.5)], dtype=[('n', 'i4'), ('w', 'f8')])", ["struct(n i32, w f64) 1: (1, 2.5)"]),

@@ -1,5 +1,6 @@
 """Tables and arrays are told by shape, types and missing values; what is sampled is said to be."""
 
+import datetime
 import functools
 import pathlib
 import re
@@ -14,7 +15,7 @@ import pytest
 from preview_checks import shown
 
 from ipyagent.kernel.previews import numbers_in_text
-from ipyagent.kernel.variables import describe, summarize
+from ipyagent.kernel.variables import describe, summarize, survey
 
 # ------------------------------------------------------------------ tables
 
@@ -47,6 +48,69 @@ def test_a_million_rows_are_sampled_and_out_of_time_no_count_is_claimed() -> Non
     assert "DataFrame 1000000 x 20" in text
     assert not re.search(r"[\d,]+ missing", text)
     assert len(describe("t", million(), seconds=0.0, limit=50).encode()) <= 50
+
+
+def test_rows_of_times_and_of_several_levels_are_told_apart() -> None:
+    times = pd.date_range("2026-10-25", periods=9, freq="h", tz="Europe/Berlin")
+    text = describe("t", pd.DataFrame({"x": range(9)}, index=times))
+    assert ", 2026-10-25 00:00:00+02:00 to 2026-10-25 07:00:00+01:00\n" in text.split("  x:")[0]
+    assert "  [2026-10-25 00:00:00+02:00] 0\n  [2026-10-25 01:00:00+02:00] 1\n" in text
+    levels = pd.MultiIndex.from_tuples([("Brooklyn", "Boutique hotel"), ("Brooklyn", "Chain")], names=["city", "sort"])
+    columns = pd.MultiIndex.from_product([["mean", "median"], ["star_rating"]])
+    text = describe("t", pd.DataFrame([[1, 2], [3, 4]], index=levels, columns=columns))
+    assert "rows (first, last): ('mean', 'star_rating') | ('median', 'star_rating')\n" in text
+    assert "  [('Brooklyn', 'Boutique hotel')] 1 | 2\n  [('Brooklyn', 'Chain')] 3 | 4" in text
+    series = describe("s", pd.Series([1.0, 2.0], times[:2], name="x"))
+    assert "  [2026-10-25 01:00:00+02:00] 2" in series
+    assert series.count("1 to 2") == 1
+
+
+def test_a_column_is_told_by_what_it_is_called_and_holds() -> None:
+    columns: dict[Any, Any] = {
+        " DIR": [1, 2], "": [None, None], 3: [1.5, 2.5], "3": ["x", "y"], "none": [np.nan] * 2, "t": [(1,), (1, 2)],
+        "o": pd.Categorical(["a", "b"], ["c", "b", "a"], ordered=True), "pin code ": ["wert1234", "wert5678"],
+        "password ": ["wert1234", "wert5678"],
+    }  # fmt: skip
+    text = describe("t", pd.DataFrame(columns))
+    for told in (
+        "  ' DIR': i64", "  '': obj, all 2 missing\n", "  3: f64, 1.5", "  '3': str", "  none: f64, all 2 missing\n",
+        "(1,), (1, 2)", "  o: cat(3, ordered): 'c' < 'b' < 'a'\n", "  'password ': str, values […masked]",
+        "\nrows (first, last): ' DIR' | '' | 3 | '3' | none | ",
+    ):  # fmt: skip
+        assert told in text
+    assert " ' DIR' i64, '' obj (2 missing), 3 f64, '3' str," in shown(pd.DataFrame(columns))
+    assert " ' DIR' i64, '3' str" in shown(pl.DataFrame({" DIR": [1], "3": ["x"]}))
+    rows = 2_500_000  # counted in a sample
+    assert "(~100% missing)" in shown(pd.DataFrame({"x": np.full(rows, np.nan), "y": np.zeros(rows)}))
+    assert "……" not in "".join(describe("t", pd.DataFrame(columns), limit=limit) for limit in range(100, 700))
+
+
+def test_a_time_zone_of_the_users_is_not_asked() -> None:
+    class Zone(datetime.tzinfo):
+        ready = False
+
+        def utcoffset(self, when: datetime.datetime | None) -> datetime.timedelta:
+            assert not self.ready, "code of the user ran"
+            return datetime.timedelta(hours=1)
+
+        dst = utcoffset
+
+        def __str__(self) -> str:
+            return str(self.utcoffset(None))
+
+        __repr__ = __str__
+
+    zone = Zone()
+    times = pd.DatetimeIndex(["2026-10-25", "2026-10-26"], tz=zone)
+    values = {"t": pd.DataFrame({"x": times}, index=times), "i": times, "s": pd.Series(times), "one": times[0]}
+    zone.ready = True
+    text = summarize(values, seconds=5) + "".join(describe(name, value, seconds=5) for name, value in values.items())
+    assert "no preview" not in text
+    assert "no further preview" not in text
+    assert "indexed by dt64[us, a Zone]" in text
+    assert "Timestamp 2026-10-24T23:00:00.000000 UTC (time zone: a Zone, not asked)" in text
+    _, told = survey(values, None, seconds=5)
+    assert survey(values, told, seconds=5)[0] == ""
 
 
 def test_small_tables_of_pandas_polars_and_arrow_are_counted_exactly() -> None:

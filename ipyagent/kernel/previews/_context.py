@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+import re
 import sys
 import time
 import types
@@ -154,6 +155,8 @@ def stored(value: Any, name: str) -> Any:
     return slots(value).get(name, MISSING) if found is MISSING else found
 
 
+_VALUE = re.compile(r"[-+]?\d[\d.]*(?:[eE][-+]?\d+)?|None|True|False|nan|NaN|NaT|<NA>")
+"""A text that is read as another value where it stands bare."""
 DEPTH = 4
 """Levels of containers that are entered."""
 CONTEXT = 400
@@ -271,7 +274,7 @@ def clip(text: str, size: int) -> str:
     raw = text[: max(size, 0) + 1].encode("utf-8", "backslashreplace")
     if len(raw) <= size and len(text) <= size:
         return raw.decode()
-    return raw[: size - 3].decode("utf-8", "ignore") + "…" if size >= 3 else ""
+    return raw[: size - 3].decode("utf-8", "ignore").rstrip("…") + "…" if size >= 3 else ""
 
 
 def quoted(text: str, width: int) -> str:
@@ -369,10 +372,21 @@ class PreviewContext:
         return self.line(value, width, name)
 
     def label(self, value: Any, width: int = 60) -> str:
-        """A key or column name: a plain text bare, anything else as a value."""
+        """A key or column name: a plain text bare, anything else as a value. Of a tuple each part has its share of
+        `width`."""
         if type(value) is str:
             return clip(one_line(mask(value[: width + 1024])), width)
+        if type(value) is tuple and 1 < len(value) <= 6:
+            parts = [self.line(part, width) for part in value]
+            if sum(len(part.encode()) + 2 for part in parts) > width:
+                parts = [clip(part, max(8, width // len(parts) - 2)) for part in parts]
+            return f"({', '.join(parts)})"
         return self.line(value, width)
+
+    def heading(self, value: Any, width: int) -> str:
+        """The label of a column or row; a text with blanks around it, or that looks like another value, is quoted."""
+        odd = type(value) is str and (value[:width].strip() != value[:width] or not value or _VALUE.fullmatch(value))
+        return self.text(value, width) if odd else self.label(value, width)
 
     def items(self, parts: Iterator[str], width: int, total: int | None, separator: str = ", ") -> str:
         """As many parts as fit; what is left of `total` is said (None: there may be more)."""

@@ -21,7 +21,7 @@ from ipyagent.kernel.previews._context import (
     of_library,
     stored,
 )
-from ipyagent.kernel.previews.values import numbers_in_text, truth_words
+from ipyagent.kernel.previews.values import known_zone, numbers_in_text, truth_words
 from ipyagent.redaction.names import name_strength
 
 EXACT_CELLS = 2_000_000
@@ -55,12 +55,13 @@ def dtype_word(dtype: Any) -> str:
     if kind.top not in _LIBRARIES:
         return clip(kind.name, 30)
     if kind.name == "CategoricalDtype":
-        return f"cat({len(dtype.categories)})" if dtype.categories is not None else "cat"
+        ordered = ", ordered" if dtype.ordered else ""
+        return f"cat({len(dtype.categories)}{ordered})" if dtype.categories is not None else "cat"
     if kind.name == "IntervalDtype":
         return f"interval {dtype_word(dtype.subtype)}" if dtype.subtype is not None else "interval"
     if kind.name == "SparseDtype":
         return f"sparse {dtype_word(dtype.subtype)}"
-    text = str(dtype)
+    text = str(dtype) if is_known(dtype) else f"datetime64[{dtype.unit}, a {TypeInfo(type(dtype.tz)).name}]"
     for long, short in (("datetime64", "dt64"), ("timedelta64", "td64"), ("object", "obj"), ("string", "str")):
         if text.startswith(long):
             return clip(short + text[len(long) :], 40)
@@ -69,8 +70,14 @@ def dtype_word(dtype: Any) -> str:
 
 
 def is_readable(column: Any) -> bool:
-    """Whether reading the column runs library code alone (a user may write an extension dtype)."""
-    return TypeInfo(type(column.dtype)).top in _LIBRARIES
+    """Whether reading the column runs library code alone (a user may write an extension dtype, or a time zone)."""
+    return is_known(column.dtype)
+
+
+def is_known(dtype: Any) -> bool:
+    """Whether a dtype is a library's own, with a time zone that is."""
+    kind = TypeInfo(type(dtype))
+    return kind.top in _LIBRARIES and (kind.name != "DatetimeTZDtype" or known_zone(dtype.tz))
 
 
 def _cells(column: Any, start: int, stop: int) -> list[Any]:
@@ -81,12 +88,10 @@ def _cells(column: Any, start: int, stop: int) -> list[Any]:
 
 
 def _is_missing(cell: Any) -> bool:
-    return (
-        cell is None
-        or (type(cell) is float and cell != cell)  # NaN alone differs from itself
-        or cell is loaded("pandas", "NaT")
-        or cell is loaded("pandas", "NA")
-    )
+    if cell is None or cell is loaded("pandas", "NaT") or cell is loaded("pandas", "NA"):
+        return True
+    number = type(cell) is float or TypeInfo(type(cell)).genuine("numpy")
+    return bool(number and type(cell).__name__.startswith("float") and cell != cell)  # NaN alone differs from itself
 
 
 def missing(column: Any, exact_cells: int, look: PreviewContext) -> tuple[str, bool]:
@@ -107,7 +112,8 @@ def missing(column: Any, exact_cells: int, look: PreviewContext) -> tuple[str, b
     count = sum(map(_is_missing, part.tolist())) if objects else int(part.isna().sum())
     if exact or len(part) == rows:
         return (f"{count:,} missing" if count else ""), True
-    return f"~{100 * count / len(part):.2g}% missing", False
+    share = 100 * count / len(part)
+    return f"~{share:{'.2g' if share < 99.5 else '.0f'}}% missing", False
 
 
 def _column(frame: Any, at: int) -> Any:
@@ -140,7 +146,7 @@ def _columns(frame: Any, look: PreviewContext, sampled: list[bool]) -> Iterator[
             words = "" if words.startswith("~0%") else words
         told = numbers_of(column, look, SAMPLE)
         words = "; ".join(filter(None, (words, told)))
-        name = look.label(labels[at], 40)
+        name = look.heading(labels[at], 40)
         yield f"{name} {dtype_word(column.dtype)}" + (f" ({words})" if words else "")
 
 
@@ -149,8 +155,8 @@ def _index_words(index: Any, look: PreviewContext) -> str:
     if kind.name == "RangeIndex" and index.name is None:
         return ""
     if kind.name == "MultiIndex":
-        return f" indexed by ({', '.join(look.label(name, 30) for name in list(index.names)[:5])})"
-    name = "" if index.name is None else f" {look.label(index.name, 30)}"
+        return f" indexed by ({', '.join(look.heading(name, 30) for name in list(index.names)[:5])})"
+    name = "" if index.name is None else f" {look.heading(index.name, 30)}"
     return f" indexed by{name} {dtype_word(index.dtype)}"
 
 
@@ -193,14 +199,15 @@ def frame_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
         return
     rows, columns = frame.shape
     own = "" if kind.module.startswith("pandas") else f" ({kind.module}, a pandas DataFrame)"
-    yield f"{_head(frame, kind)}{own}{_index_words(frame.index, look)}{_reference(frame, kind)}"
+    index = _index_words(frame.index, look) + _span(frame.index, look)
+    yield f"{_head(frame, kind)}{own}{index}{_reference(frame, kind)}"
     shown = min(columns, max(8, width // 110))
     exact_cells = EXACT_CELLS // max(1, shown)
     for at in range(shown):
         column = _column(frame, at)
-        yield f"  {look.label(frame.columns[at], 60)}: {column_words(column, look, exact_cells, 160)}"
+        yield f"  {look.heading(frame.columns[at], 60)}: {column_words(column, look, exact_cells, 160)}"
     if columns > shown:
-        more = (look.label(frame.columns[at], 30) for at in range(shown, columns))
+        more = (look.heading(frame.columns[at], 30) for at in range(shown, columns))
         yield f"  {counted(columns - shown, 'more column')}: {look.items(more, min(width // 5, 600), columns - shown)}"
     if not rows:
         return
@@ -208,14 +215,27 @@ def frame_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     each = max(10, min(60, width // 8 // max(1, len(names))))
     top = [_cells(_column(frame, at), 0, 3) for at in range(len(names))]
     end = [_cells(_column(frame, at), max(3, rows - 2), rows) for at in range(len(names))]
-    yield "rows (first, last): " + " | ".join(names) + (" | …" if columns > len(names) else "")
+    heads = [look.heading(frame.columns[at], 40) for at in range(len(names))]
+    yield "rows (first, last): " + " | ".join(heads) + (" | …" if columns > len(names) else "")
     for cells, start in ((top, 0), (end, max(3, rows - 2))):
         for at in range(max((len(column) for column in cells), default=0)):
             row = [
                 look.cell(column[at], each, name) if at < len(column) else "?"
                 for name, column in zip(names, cells, strict=True)
             ]
-            yield f"  [{look.label(frame.index[start + at], 30)}] " + " | ".join(row)
+            yield f"  [{_row_label(frame.index, start + at, look)}] " + " | ".join(row)
+
+
+def _row_label(index: Any, at: int, look: PreviewContext) -> str:
+    levels = list(index.levels) if TypeInfo(type(index)).name == "MultiIndex" else [index]
+    return look.heading(index[at], 36 * min(2, len(levels))) if all(map(is_readable, levels)) else str(at)
+
+
+def _span(index: Any, look: PreviewContext) -> str:
+    """From when to when the times of an index reach."""
+    if not len(index) or getattr(index.dtype, "kind", "O") != "M" or not is_readable(index):
+        return ""
+    return f", {_range(sys.modules['pandas'].Series(index.array), look, EXACT_CELLS, '')}"
 
 
 def column_words(column: Any, look: PreviewContext, exact_cells: int, width: int) -> str:
@@ -223,6 +243,8 @@ def column_words(column: Any, look: PreviewContext, exact_cells: int, width: int
     rows = len(column)
     words, exact = missing(column, exact_cells, look)
     text = dtype_word(column.dtype)
+    if exact and words == f"{rows:,} missing":
+        return f"{text}, all {words}"
     text += f", {words}" if words else "" if exact else ", missing not counted"
     if rows == 0 or not is_readable(column) or look.spent(0.7):
         return text
@@ -231,9 +253,12 @@ def column_words(column: Any, look: PreviewContext, exact_cells: int, width: int
     if name_strength(name) == 2:
         return f"{text}, values […masked]"
     if letter in "iufM" and not hasattr(column.dtype, "categories"):
-        return f"{text}, {_range(column, look, exact_cells, name)}"
+        told = _range(column, look, exact_cells, name)
+        return f"{text}, {told}" if told else text
     if letter == "b":
         return f"{text}, {_truths(column, exact_cells)}"
+    if getattr(column.dtype, "ordered", False) and is_readable(column.dtype.categories):
+        return f"{text}: {_categories(column.dtype, look, width - len(text))}"
     if told := numbers_of(column, look, TEXTS):
         text += f", {told}"
     seen: list[str] = []
@@ -245,17 +270,18 @@ def column_words(column: Any, look: PreviewContext, exact_cells: int, width: int
             seen.append(shown)
         if len(seen) == 5 or look.spent(0.9):
             break
-    return f"{text}, e.g. {look.items(iter(seen), width - len(text), None).removesuffix(', …')}"
+    return f"{text}, e.g. {look.items(iter(seen), width - len(text), None).removesuffix(', …')}" if seen else text
 
 
 def _range(column: Any, look: PreviewContext, exact_cells: int, name: str) -> str:
-    """The least and the largest value of numbers or dates, and the mean of numbers; of a sample `~` says so."""
+    """The least and the largest value of numbers or dates, and the mean of numbers; of a sample `~` says so. "" when
+    all that was looked at is missing."""
     letter, rows = getattr(column.dtype, "kind", "O"), len(column)
     whole = rows <= exact_cells
     part = column if whole else column.iloc[:: -(-rows // 10_000)]
     low, high = part.min(), part.max()
     if _is_missing(low):
-        return "all missing"
+        return ""
     text = f"{'' if whole else '~'}{look.cell(low, 40, name)} to {look.cell(high, 40, name)}"
     return text + (f", mean {'' if whole else '~'}{float(part.mean()):.6g}" if letter in "iuf" else "")
 
@@ -274,24 +300,34 @@ def series_short(value: Any, kind: TypeInfo) -> str:
     return kind.name if series is MISSING else f"{kind.name} {dtype_word(series.dtype)} {len(series)}"
 
 
+def _categories(dtype: Any, look: PreviewContext, width: int) -> str:
+    named = (look.line(each, 40) for each in dtype.categories[:12].tolist())
+    return look.items(named, width, len(dtype.categories), " < " if dtype.ordered else ", ")
+
+
+def _series_head(value: Any, series: Any, look: PreviewContext) -> str:
+    name = "" if series.name is None else f" {look.heading(series.name, 40)}"
+    return series_short(value, look.kind(value)) + name + _index_words(series.index, look)
+
+
 def series_line(value: Any, look: PreviewContext, width: int) -> str:
     series = plain_table(value, "Series")
     if series is MISSING:
         return look.kind(value).name
     name = "" if series.name is None else look.label(series.name, 40)
     words, exact = missing(series, EXACT_CELLS, look)
-    head = series_short(value, look.kind(value)) + (f" {name}" if name else "") + _index_words(series.index, look)
+    head = _series_head(value, series, look)
     told = numbers_of(series, look, SAMPLE)
     words = "; ".join(filter(None, (words, told)))
     head += (f" ({words})" if words else "" if exact else " (missing sampled)") + _reference(series, look.kind(value))
     width = min(width, 240)
     categories = series.dtype.categories if TypeInfo(type(series.dtype)).name == "CategoricalDtype" else None
     if categories is not None and is_readable(series):
-        named = (look.line(each, 40) for each in categories[:12].tolist())
-        return f"{head}: categories {look.items(named, max(20, width - len(head) - 14), len(categories))}"
+        return f"{head}: categories {_categories(series.dtype, look, max(20, width - len(head) - 14))}"
     numbers = getattr(series.dtype, "kind", "O") in "iufM" and not hasattr(series.dtype, "categories")
     if numbers and len(series) and is_readable(series) and not look.spent(0.7) and name_strength(name) < 2:
-        return f"{head}: {_range(series, look, EXACT_CELLS, name)}"
+        told = _range(series, look, EXACT_CELLS, name)
+        return f"{head}: {told}" if told else head
     if len(series) and getattr(series.dtype, "kind", "O") == "b" and is_readable(series) and name_strength(name) < 2:
         return f"{head}: {_truths(series, EXACT_CELLS)}"
     cells = (look.cell(cell, 40, name) for cell in _cells(series, 0, 20))
@@ -300,15 +336,16 @@ def series_line(value: Any, look: PreviewContext, width: int) -> str:
 
 def series_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     series = plain_table(value, "Series")
-    yield series_line(value, look, 300)
     if series is MISSING:
+        yield look.kind(value).name
         return
+    yield _series_head(value, series, look) + _span(series.index, look) + _reference(series, look.kind(value))
     yield f"  {column_words(series, look, EXACT_CELLS, 300)}"
     rows = len(series)
     name = "" if series.name is None else look.label(series.name, 40)
     for start, stop in ((0, 8), (max(8, rows - 4), rows)):
         for at, cell in enumerate(_cells(series, start, stop), start):
-            yield f"  [{look.label(series.index[at], 30)}] {look.cell(cell, 200, name)}"
+            yield f"  [{_row_label(series.index, at, look)}] {look.cell(cell, 200, name)}"
 
 
 def index_line(value: Any, look: PreviewContext, width: int) -> str:
@@ -318,7 +355,7 @@ def index_line(value: Any, look: PreviewContext, width: int) -> str:
         head += f" ({', '.join(look.label(name, 30) for name in list(value.names)[:6])})"
     elif kind.name != "RangeIndex":
         head += f" {dtype_word(value.dtype)}"
-    if TypeInfo(type(value.dtype)).top not in _LIBRARIES:
+    if not is_readable(value):
         return head
     width = min(width, 240)
     return f"{head}: {look.items((look.line(v, 40) for v in value[:20].tolist()), width - len(head), len(value))}"

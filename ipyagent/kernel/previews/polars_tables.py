@@ -76,7 +76,7 @@ def _columns(value: Any, look: PreviewContext) -> Iterator[str]:
         word, nulls, column = _column(value, at)
         label = look.label(name, 40)
         words = "; ".join(filter(None, (f"{nulls:,} null" if nulls else "", _numbers(word, column, label, look))))
-        yield f"{label} {word}" + (f" ({words})" if words else "")
+        yield f"{look.heading(name, 40)} {word}" + (f" ({words})" if words else "")
 
 
 def line(value: Any, look: PreviewContext, width: int) -> str:
@@ -98,11 +98,11 @@ def block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
         told = _numbers(word, column, label, look)
         facts = ", ".join(filter(None, (word, f"{nulls:,} null" if nulls else "", told)))
         if word == "bool" and rows and name_strength(label) < 2:
-            yield f"  {label}: {facts}, {_truths(column)}"
+            yield f"  {look.heading(names[at], 60)}: {facts}, {_truths(column)}"
             continue
-        yield f"  {label}: {facts}, e.g. {look.items(cells, 140, None)}"
+        yield f"  {look.heading(names[at], 60)}: {facts}, e.g. {look.items(cells, 140, None)}"
     if columns > shown:
-        more = (look.label(name, 30) for name in names[shown:])
+        more = (look.heading(name, 30) for name in names[shown:])
         yield f"  {counted(columns - shown, 'more column')}: {look.items(more, 400, columns - shown)}"
     wide = min(columns, 12)
     each = max(10, min(60, width // 8 // max(1, wide)))

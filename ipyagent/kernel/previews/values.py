@@ -157,6 +157,12 @@ def _fraction(value: Any, look: PreviewContext, width: int) -> str:
     return f"Fraction {look.line(value.numerator, 60)}/{look.line(value.denominator, 60)}"
 
 
+def known_zone(zone: Any) -> bool:
+    """Whether a time zone is none, or a library's, so that asking it runs no code of the user."""
+    kind = TypeInfo(type(zone))
+    return zone is None or kind.genuine(*_ZONES) or (kind.top == "pytz" and kind.is_library("pytz", "BaseTzInfo"))
+
+
 def _moment(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
 
@@ -173,10 +179,8 @@ def _moment(value: Any, look: PreviewContext, width: int) -> str:
         return f"{kind.name} {datetime.date.isoformat(value)}"
     else:
         return f"{kind.name} {datetime.timedelta(*read(datetime.timedelta, 'days', 'seconds', 'microseconds'))}"
-    of_zone = look.kind(zone)
-    known = of_zone.genuine(*_ZONES) or (of_zone.top == "pytz" and of_zone.is_library("pytz", "BaseTzInfo"))
-    if zone is not None and not known:
-        return f"{kind.name} {naive.isoformat()} (time zone: a {of_zone.name}, not asked)"
+    if not known_zone(zone):
+        return f"{kind.name} {naive.isoformat()} (time zone: a {look.kind(zone).name}, not asked)"
     if zone is not None and fold is not None:
         return f"{kind.name} {naive.replace(tzinfo=zone, fold=fold).isoformat()} {clip(one_line(str(zone)), 40)}"
     return f"{kind.name} {naive.isoformat()}"
@@ -203,8 +207,10 @@ def _library_scalar(value: Any, look: PreviewContext, width: int) -> str:
         return look.cell(value.item(), width)
     if kind.is_library("numpy", "void"):
         return f"numpy void: {look.line(value.item(), width - 14)}"
-    shown = clip(one_line(str(value)), max(8, width - 20))
-    return shown if look.depth > 1 else f"{kind.name} {shown}"
+    head = "" if look.depth > 1 else f"{kind.name} "
+    if kind.name == "Timestamp" and not known_zone(value.tzinfo):
+        return f"{head}{value.asm8} UTC (time zone: a {look.kind(value.tzinfo).name}, not asked)"
+    return head + clip(one_line(str(value)), max(8, width - len(head)))
 
 
 _PANDAS = ("Timestamp", "Timedelta", "Period", "Interval", "NaTType", "NAType")
@@ -298,7 +304,7 @@ def sequence_line(value: Any, look: PreviewContext, width: int) -> str:
         f"{_size(value, kind)}{_one_type(sampled, look)}: "
     )
     items = look.items((look.line(item, each) for item in first), width - len(head) - 2, length)
-    return f"{head}{opening}{items}{closing}"
+    return f"{head}{opening}{items}{',' * (base is tuple and length == 1)}{closing}"
 
 
 def sequence_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:

@@ -140,7 +140,8 @@ class ToolSearch:
         return f"<tool {self.name} over {len(self._deferred())} tools>"
 
     def validate(self, input: dict[str, Any]) -> dict[str, Any]:
-        query, limit = input.get("query"), input.get("limit", USUAL)
+        query, limit = input.get("query"), input.get("limit")
+        limit = USUAL if limit is None else limit
         if not isinstance(query, str) or not query.strip():
             raise ToolFailure(f"{SEARCH}: `query` is words or names of tools")
         if isinstance(limit, bool) or not isinstance(limit, int):
@@ -213,7 +214,8 @@ class ToolCall:
 
     def called(self, input: dict[str, Any]) -> tuple[Tool, dict[str, Any]]:
         """The tool that is meant, and its own arguments, checked. Raises ToolFailure."""
-        name, given = input.get("name"), input.get("arguments", {})
+        name, given = input.get("name"), input.get("arguments")
+        given = {} if given is None else given
         tools = self._deferred()
         if not isinstance(name, str) or name not in tools:
             close = get_close_matches(str(name), tools, n=3, cutoff=0.5)

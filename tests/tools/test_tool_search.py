@@ -56,6 +56,7 @@ def test_a_search_gives_schemas_within_the_cap(workspace: ShellWorkspace) -> Non
     output = asyncio.run(found.run(found.validate({"query": "file", "limit": 2}), workspace))
     text = str(output.blocks[0]["text"])
     assert output.note == "2 tools"
+    assert found.validate({"query": "file", "limit": None}) == found.validate({"query": "file"})
     assert text.count('"properties"') == 2
     assert len(text) < 3_000
     with pytest.raises(ToolFailure, match="mcp__git__commitLog"):
@@ -92,6 +93,7 @@ def test_a_call_is_that_tools_own_and_means_the_tool_of_its_name_whatever_else_i
     call = ToolCall(lambda: TOOLS)
     named, given = call.called({"name": "mcp__fs__read_file", "arguments": '{"text": "x"}'})
     assert (named.name, given) == ("mcp__fs__read_file", {"text": "x"})
+    assert call.called({"name": "mcp__fs__read_file", "arguments": None})[1] == {}
     workspace: Any = None
     assert call.pattern({"name": "mcp__fs__read_file", "arguments": {}}, workspace) == "mcp__fs__read_file"
     for wrong in ({"name": "mcp__fs__raed_file", "arguments": {}}, {"name": "mcp__fs__read_file", "arguments": [1]},

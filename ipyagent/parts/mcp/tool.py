@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from ipyagent.errors import ToolFailure
+from ipyagent.journal.blocks import json_object
 from ipyagent.journal.events import Block
 from ipyagent.journal.journal import FOLDER as RESULTS
 from ipyagent.journal.journal import clean, clean_json
@@ -196,6 +197,11 @@ MOST_TIMES = 4
 """Times `tool_output_chars` that a result may have on its way to the layer that keeps it in a file."""
 
 
+def _never_null(kind: object) -> bool:
+    """Whether the type that a schema names has no null."""
+    return isinstance(kind, str) and kind != "null"
+
+
 class OutsideTool:
     """`deferred`: its schema is not in the requests; the model finds it through `tool_search`."""
 
@@ -214,7 +220,8 @@ class OutsideTool:
         return f"<tool {self.name}{' (deferred)' if self.deferred else ''}>"
 
     def validate(self, input: dict[str, Any]) -> dict[str, Any]:
-        """The arguments; the server looks closer. Raises ToolFailure for what lacks a required one."""
+        """The arguments, without each null that stands for one that may be left out; the server looks closer. Raises
+        ToolFailure for what lacks a required one."""
         if not isinstance(input, dict):
             raise ToolFailure(f"{self.name}: the arguments are an object")
         required = self.input_schema.get("required")
@@ -222,7 +229,11 @@ class OutsideTool:
         if missing:
             schema = json.dumps(self.input_schema, ensure_ascii=False)[:4_000]
             raise ToolFailure(f"{self.name}: missing {', '.join(missing)}. The arguments, as JSON schema: {schema}")
-        return input
+        if None not in input.values():
+            return input
+        named, needed = json_object(self.input_schema.get("properties")), required if isinstance(required, list) else ()
+        kinds = {key: json_object(named.get(key)).get("type") for key in input if key not in needed}
+        return {key: value for key, value in input.items() if value is not None or not _never_null(kinds.get(key))}
 
     def permission(self, input: dict[str, Any], workspace: Workspace) -> Permission:
         return "ask"

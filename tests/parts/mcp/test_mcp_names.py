@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipyagent.parts.mcp.listing import fitted, server_part, tool_names
+from ipyagent.parts.mcp.listing import OfferedTool, fitted, server_part, tool_names
+from ipyagent.parts.mcp.tool import OutsideTool
 
 FIT = re.compile(r"mcp__[a-zA-Z0-9_-]+__[a-zA-Z0-9_-]+")
 
@@ -50,3 +51,11 @@ def test_a_schema_that_fits_is_kept_and_one_that_does_not_goes_as_text() -> None
         assert text.startswith("does it")
         assert len(text) < 5_000
     assert fitted({}, "x\ud800" + "y" * 9_000)[1].isprintable()
+
+
+def test_a_null_that_the_schema_has_no_place_for_is_left_out_where_the_argument_may_be() -> None:
+    kinds: dict[str, Any] = {"a": "string", "b": "integer", "c": ["string", "null"]}
+    schema = {"type": "object", "properties": {key: {"type": kind} for key, kind in kinds.items()}, "required": ["a"]}
+    server: Any = None
+    made = OutsideTool("mcp__s__t", server, OfferedTool(name="t", title="", description="Does it.", schema=schema))
+    assert made.validate({"a": None, "b": None, "c": None, "d": None}) == {"a": None, "c": None, "d": None}

@@ -4,9 +4,11 @@ behind the turn. A request that is stopped before it started keeps its words."""
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +38,7 @@ from ipyagent.loop.turn import end_turn, run_turn
 from ipyagent.loop.watching import CodeWatch
 from ipyagent.model.client import AnthropicModel
 from ipyagent.parts import Turn
+from ipyagent.parts.files.searching import walk
 from ipyagent.tools.changes import Undone, restore
 from ipyagent.ui.memory_chips import saved_line
 
@@ -143,9 +146,9 @@ class TurnRunner:
             known = mode_in(standing(session.view.messages))
         restored = {path: (workspace.root / path).exists() for path in history.restored}
         context = context_block(
-            asked.seen, told, restarted=history.stale, before=history.variables, restored=restored,
+            asked.seen, told, restarted=history.stale, before=history.lost, restored=restored,
             memories=history.memory_changes, replayed=history.replays(),
-            mode=mode if known not in (None, mode) and not options.fresh else None,
+            mode=mode if known not in (None, mode) and not options.fresh else None, stopped=_cut_off(session),
         )  # fmt: skip
         told_by_hooks = await self._hooked(session, asked.text)
         for part in self.setup.parts:
@@ -169,6 +172,14 @@ class TurnRunner:
         return [{"type": "text", "text": f"<context>\n{guarded(str(answer))}\n</context>"} for answer in answers]
 
 
+def _cut_off(session: Session) -> bool:
+    """Whether the newest turn was stopped where neither a reply nor a tool's result says so."""
+    turns, messages = session.history.turns, session.view.messages
+    if not turns or turns[-1].status != "stopped" or not messages or messages[-1]["role"] != "user":
+        return False
+    return bool(messages[-1]["content"][-1]["type"] != "tool_result")
+
+
 def _said(asked: PreparedRequest, blocks: Sequence[Block]) -> UserMessage:
     tokens = estimate_blocks(blocks)
     return UserMessage(text=asked.text, blocks=tuple(blocks), cell=asked.cell, tokens=tokens, own=asked.own)
@@ -181,6 +192,10 @@ NOT_COVERED = (
 """Said where code or commands ran."""
 RUNS = ("python", "shell", "agent")
 """Tools that run code or commands, or have others run them."""
+SHOWN_FILES, LOOKED_AT = 20, 20_000
+"""Files that are named, and those that are looked at."""
+COARSE = 0.02
+"""Seconds by which the time of a file and the clock may differ."""
 _REBOUND = re.compile(r"^\[rebound: (.+)\]$", re.MULTILINE)
 
 
@@ -188,7 +203,8 @@ class TurnUndone(NamedTuple):
     """`turn` counts from 1 (0: only files that an earlier undo had left, or a replayed cell of a notebook), `text` is
     its request; `restored` and `conflicts` as in `Undone`; `rebound`: variables that the turn rebound, which stay as
     they are; `removed`: those of `restored` that the turn had created; `ran`: whether it ran code or commands, whose
-    files undo covers in part; `replay` as in `ToUndo`; `memories`: what it saved or deleted of them, which stays."""
+    files undo covers in part; `replay` as in `ToUndo`; `memories`: what it saved or deleted of them, which stays;
+    `stay`: files that were written while it ran."""
 
     turn: int
     text: str
@@ -199,6 +215,7 @@ class TurnUndone(NamedTuple):
     ran: bool = False
     replay: str = ""
     memories: tuple[str, ...] = ()
+    stay: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """What was done, for the user."""
@@ -213,6 +230,10 @@ class TurnUndone(NamedTuple):
             lines.append(f"variables that it rebound stay as they are: {', '.join(self.rebound)}")
         if self.memories:
             lines.append(f"what it did to memories stays: {'; '.join(self.memories)}")
+        if self.stay:
+            more = f" and {len(self.stay) - SHOWN_FILES} more" if len(self.stay) > SHOWN_FILES else ""
+            files = ", ".join(self.stay[:SHOWN_FILES])
+            lines.append(f"written while its code or commands ran, and left: {files}{more}")
         return [*lines, NOT_COVERED] if self.ran else lines
 
 
@@ -240,7 +261,30 @@ def undone_turn(session: Session, root: Path, number: int, undone: Undone, repla
     removed = tuple(path for path in undone.restored if not (root / path).exists())
     return TurnUndone(number, turn.text, *undone, rebound_in(session, turn.first, turn.last), removed,
                       ran_in(session, turn.first, turn.last), replay,
-                      memories_of(session, turn.first, turn.last))  # fmt: skip
+                      memories_of(session, turn.first, turn.last),
+                      _left(session, root, turn.first, turn.last, undone))  # fmt: skip
+
+
+def _left(session: Session, root: Path, first: int, last: int, undone: Undone) -> tuple[str, ...]:
+    """Files under `root` that were last written while code or commands of the events from `first` to `last` ran, and
+    that the undo has not dealt with. Notebooks are left out: their page saves them at any time."""
+    begun: dict[str, float] = {}
+    spans: list[tuple[float, float]] = []
+    for event in session.journal.read():
+        if isinstance(event, ToolCalled) and event.name in RUNS and first <= event.id <= (last or event.id):
+            begun[event.call] = event.at
+        elif isinstance(event, ToolReturned) and event.call in begun:
+            spans.append((begun.pop(event.call) - COARSE, event.at + COARSE))
+    found = []
+    for path in islice(walk(str(root)), LOOKED_AT) if spans else ():
+        try:
+            written = os.lstat(root / path).st_mtime
+        except OSError:
+            continue  # gone meanwhile
+        told = path in undone.restored or any(path in conflict for conflict in undone.conflicts)
+        if not told and not path.endswith(".ipynb") and any(start <= written <= end for start, end in spans):
+            found.append(path)
+    return tuple(found)
 
 
 def ran_in(session: Session, first: int, last: int) -> bool:

@@ -7,12 +7,12 @@ variables), then skills, then files. Files of our own folder are none that were 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from ipyagent.config import IPyAgent
 from ipyagent.context.boundary import RECENT_TURNS
-from ipyagent.context.reminders import guarded, variables_block
+from ipyagent.context.reminders import guarded, lost_block, variables_block
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import ReadStamp, Workspace
 from ipyagent.journal.tokens import estimate_text
@@ -43,21 +43,24 @@ async def restored(
     redact: Callable[[str], str] = str,
     variables: Callable[[], str] | None = None,
     *,
+    lost: Mapping[str, str] = {},
     recent: str | None = None,
     window: int = 0,
     factor: float = 1.0,
 ) -> list[tuple[str, str]]:
-    """Name for the user and text for the model, in the order in which they go: what `parts` put back in the tokens
-    that are left for them, each with its name, in their order; the most recently read files, newest first, within their
+    """Name for the user and text for the model, in the order in which they go: what `parts` put back in the tokens that
+    are left for them, each with its name, in their order; the most recently read files, newest first, within their
     budgets; then what is small and of now (SMALL), which gets its room first, and the block of the `variables` (None:
-    of the workspace's). `redact` takes secrets out of files. `recent`: what the newest turns said and called; a file
-    that is not named there does not come back (None: all do). `window`: tokens (0: not known, no common limit);
-    `factor`: tokens to one of our estimates."""
+    of the workspace's), with those of `lost`, an earlier kernel's, that are gone. `redact` takes secrets out of files.
+    `recent`: what the newest turns said and called; a file that is not named there does not come back (None: all do).
+    `window`: tokens (0: not known, no common limit); `factor`: tokens to one of our estimates."""
     room = int(window / SHARE / factor) if window else settings.restore_tokens + settings.restore_files * 10_000
     last: list[tuple[str, str]] = []
     for name, back in parts:
         if name in SMALL:
             last += await back(room)
+    if gone := await workspace.on_main(lambda: lost_block(lost, workspace.namespace)):
+        last.append(("restart notice", gone))
     if block := await workspace.on_main(variables or (lambda: _variables(workspace))):
         last.append(("variables", block))
     last, room = _within(last, room)

@@ -32,7 +32,7 @@ from ipyagent.context.reminders import VARIABLES, EnvironmentSnapshot, told_in, 
 from ipyagent.journal.events import ModelChosen
 from ipyagent.journal.journal import FOLDER as RESULTS
 from ipyagent.journal.protocols import ReadStamp, Tool, Workspace
-from ipyagent.kernel.cell_marks import CellMarks, Runs
+from ipyagent.kernel.cell_marks import PIN, CellMarks, Runs, mark_of
 from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.scope import users_namespace
 from ipyagent.kernel.thread import AgentLoop
@@ -188,9 +188,12 @@ class NotebookObserver:
         is, stands in `standing`, the `<context>` blocks in its context (None: it has none); otherwise all of them."""
         inputs = self.inputs()
         hidden, new = self.marks.hidden_inputs(inputs), range(self._passed, len(inputs))
-        cells = [
-            (mask(inputs[number].strip()), mask(self.marks.error_of(number))) for number in new if number not in hidden
-        ]
+        pinned = {cell.source.strip() for cell in self.marks.saved().cells if cell.mark == PIN}
+        ran = [(inputs[number].strip(), self.marks.error_of(number)) for number in new if number not in hidden]
+        cells = [  # those that are pinned are told as such
+            (mask(source), mask(error))
+            for source, error in ran if error or (source not in pinned and mark_of(source) != PIN)
+        ]  # fmt: skip
         hidden, told = self._shell.user_ns_hidden, self._told
         told = next((self._listed[block] for block in reversed(self._listed) if block in (standing or ())), told)
         if told is not None and (standing is None or told.names - told.gone(self._shell.user_ns) - told_in(standing)):
@@ -321,6 +324,7 @@ class SessionSetup:
             [(part.name, partial(part.after_compaction, session, workspace)) for part in self.parts],
             session.redact,
             self.observer.listing if workspace.namespace is users_namespace(self.shell) else None,
+            lost=session.history.lost,
             recent=recent_words(session.view, session.history.turns),
             window=window,
             factor=session.view.calibration.factor,

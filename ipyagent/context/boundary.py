@@ -147,13 +147,16 @@ def said_in(
     """What the user said in a range of events, word for word, in at most `room` estimated tokens and within its
     setting; without the request of event `but`, and only those `among` some events if given. Where it is too much,
     the longest messages are cut in their middle, the newest last, and then the oldest left out; both are said."""
-    found = now.said(first, last)
-    said = [(number, text) for number, event, text in found if event != but and (among is None or event in among)]
+    said = [
+        (number, note, text)
+        for number, event, note, text in now.said(first, last)
+        if event != but and (among is None or event in among or event not in now.turn_starts)
+    ]
     if not said:
         return []
     factor = now.view.calibration.factor
     room = min(room, round(notes_limit("keep_user_tokens", now.setting("keep_user_tokens"), now.state.window) / factor))
-    sizes = [estimate_text(text) + 4 for _, text in said]
+    sizes = [estimate_text(text) + 4 + estimate_text(note) for _, note, text in said]
     newest = sizes[-1] if sizes[-1] <= room // 2 else 0  # stays whole
     most = _level(sizes[:-1] if newest else sizes, room - newest)
     start = 0
@@ -171,10 +174,10 @@ def said_in(
         lines.append(f"({turns} left out here)")
     cut = bool(start)
     for at in range(start, len(said)):
-        number, text = said[at]
+        number, note, text = said[at]
         if sizes[at] > most and not (newest and at == len(said) - 1):
             text, cut = _cut(text, most, sizes[at]), True
-        lines.append(f"[{number}] {text}")
+        lines.append(f"[{number}{f', {note}' if note else ''}] {text}")
     if len(said) == start:
         return []
     return [text_block(SAID.format(but=SAID_CUT if cut else "", lines="\n".join(lines)))]
@@ -322,7 +325,9 @@ async def boundary(
                 room -= tokens
                 names.append(name)
                 back.append(text)
-        blocks[span[0] : span[1]] = without_told(blocks[span[0] : span[1]], back)
+        request = without_told(request, back)
+        blocks[span[0] : span[1]] = request
+        span = (span[0], span[0] + len(request))
         blocks += map(text_block, back)
         blocks += newest_picture(now, gone.blocks, kept)
     facts = {"trigger": now.trigger, "method": method, "tokens_before": before, "tokens_after": after}

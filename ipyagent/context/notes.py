@@ -146,7 +146,8 @@ class NotesLayer:
         for name, words in await now.restore():
             if _stands(placed[cut:], words):
                 continue
-            untold = str(without_told([text_block(words)], tail)[0]["text"])  # what stays tells the others anew
+            rest = without_told([text_block(words)], tail)  # what stays tells the others anew
+            untold = str(rest[0]["text"]) if rest else ""
             if untold != words and not told_in([untold]):
                 continue
             words = untold

@@ -7,7 +7,7 @@ where this is, what is in the namespace, what the user ran since, what a restart
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ MOST_MEMORIES = 20
 VARIABLES = "Variables now:"
 RUN = "Run by the user since the last request:"
 LEFT_OUT = " (lines that later ones replace were left out)"
+LOST = "The kernel was restarted since. Whatever stands above of these variables, they are gone: {gone}"
 ALL = "\0all"
 """Stands for every variable: a later block lists them all."""
 _MODES: Mapping[Mode, str] = {
@@ -68,15 +69,19 @@ def context_block(
     memories: Sequence[MemorySaved] = (),
     replayed: Sequence[str] = (),
     mode: Mode | None = None,
+    stopped: bool = False,
 ) -> Block | None:
     """The block for a request, None when nothing is new.
 
     `told` is what the last block said; `restarted` says that a new kernel has taken the session
     up, `before` what variables there were then; `restored` names files whose changes the user has taken back, and
     whether they exist; `memories` is what the user did to memories since, `replayed` which turns' code ran again;
-    `mode` is the permission mode where it is another one than the model knows of.
+    `mode` is the permission mode where it is another one than the model knows of; `stopped` says that the user stopped
+    the turn before, and that nothing in the conversation shows it.
     """
     lines: list[str] = []
+    if stopped:
+        lines.append("The user stopped your work on the request above.")
     if told is None or told.date != seen.date or told.place != seen.place:
         lines.append(f"Date: {seen.date}." + (f" Place: {seen.place}." if seen.place else ""))
     if restarted:
@@ -84,10 +89,8 @@ def context_block(
             "This conversation is resumed in a new kernel. What was said still holds as a record; "
             "the variables of the earlier kernel are gone, results from it may be out of date."
         )
-        gone = [f"{name} ({kind})" for name, kind in before.items() if name not in seen.types]
-        if gone:
-            more = f" and {len(gone) - GONE_NAMES} more" if len(gone) > GONE_NAMES else ""
-            lines.append(f"gone: {', '.join(gone[:GONE_NAMES])}{more}")
+        if gone := _gone(before, seen.types):
+            lines.append(f"gone: {gone}")
     if replayed:
         turns = "; ".join(replayed)
         lines.append(f"The user has had the recorded code of earlier turns run again, without you: {turns}")
@@ -158,11 +161,30 @@ def variables_block(text: str) -> str:
     return f"<context>\n{VARIABLES}\n{guarded(text)}\n</context>"
 
 
+def lost_block(lost: Mapping[str, str], names: Container[str]) -> str:
+    """A `<context>` block that says which variables of an earlier kernel (`lost`: with their types) are not among
+    `names`; "" for none."""
+    gone = _gone(lost, names)
+    return f"<context>\n{guarded(LOST.format(gone=gone))}\n</context>" if gone else ""
+
+
+def _gone(lost: Mapping[str, str], names: Container[str]) -> str:
+    gone = [f"{name} ({kind})" for name, kind in lost.items() if name not in names]
+    more = f" and {len(gone) - GONE_NAMES} more" if len(gone) > GONE_NAMES else ""
+    return ", ".join(gone[:GONE_NAMES]) + more
+
+
 def without_told(blocks: Sequence[Block], later: Iterable[str]) -> list[Block]:
-    """The blocks, without the lines of variables which the texts `later` tell anew."""
+    """The blocks, without the lines of variables which the texts `later` tell anew, and without those of which nothing
+    is left."""
     contexts = [(at, str(block["text"])) for at, block in enumerate(blocks) if is_context(block)]
     made = dict(without_outdated([*contexts, *((-1, text) for text in later if text.startswith("<context>\n"))]))
-    return [text_block(made[at]) if at in made else block for at, block in enumerate(blocks)]
+    nothing = f"<context>\n{LEFT_OUT.strip()}\n</context>"
+    left = {at: text for at, text in made.items() if text != nothing}
+    return [
+        text_block(left[at]) if at in left else block
+        for at, block in enumerate(blocks) if at in left or at not in made
+    ]  # fmt: skip
 
 
 def without_outdated(blocks: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:

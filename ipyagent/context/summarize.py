@@ -228,6 +228,15 @@ ASKED_LITTLE = 2_000
 in two short recorded sessions, and the call for it is paid too."""
 PURPOSE = "compaction"
 """How the fork that writes a summary is named in the journal."""
+UNUSABLE = ("no summary in the reply", "no summary: the model called", "no summary: it ", "the summary is longer")
+"""How the faults begin that are the model's own, which it is told of when it is asked again."""
+UNUSED = (
+    "Your last reply to this could not be used ({why}). Write the summary itself, short enough, between <summary> and "
+    "</summary>."
+)
+SECTIONS = 5
+"""Of the nine numbered sections, those that a reply without the tags has at least when it is a summary all the same."""
+_SECTION = re.compile(r"^[#* ]{0,8}([1-9])[.)]", re.MULTILINE)
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|(?=<summary>)|\Z)", re.DOTALL)
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>\s*\Z|\Z)", re.DOTALL)
 
@@ -296,6 +305,8 @@ def directive(now: LayerContext, gone: Range, wishes: Sequence[str]) -> str:
             + _quoted(" The part begins with: ", gone.blocks[0])
             + _quoted(" It ends with: ", gone.blocks[-1])
         )
+    if now.no_summary.startswith(UNUSABLE):
+        parts.append(UNUSED.format(why=now.no_summary))
     told = "Wishes for this summary, the first counts most:\n" + "\n".join(f"- {wish}" for wish in wishes)
     room, left = _room(now), _left(now, "\n\n".join([*parts, told]))
     room = round(0.75 * (left if _is_enough(left, room) else room))
@@ -320,7 +331,10 @@ def summary_in(forked: Forked) -> str:
         raise CompactionFailed(f"no summary: {forked.message or forked.status}")
     if not forked.text.strip():
         raise CompactionFailed("no summary: the reply is empty")
-    found = _SUMMARY.search(_ANALYSIS.sub("", forked.text, count=1))
+    told = _ANALYSIS.sub("", forked.text, count=1)
+    found = _SUMMARY.search(told)
+    if found is None and len(set(_SECTION.findall(told))) >= SECTIONS:
+        return told.strip()
     if found is None:
         only = " (only an analysis)" if "<analysis>" in forked.text else ""
         raise CompactionFailed(f"no summary in the reply{only}")

@@ -552,9 +552,11 @@ class LayerContext(msgspec.Struct, frozen=True, kw_only=True):
     """The UserMessage event of every turn, oldest first."""
     request: UserMessage | None = None
     """The newest request of the user."""
-    said: Callable[[int, int], list[tuple[int, int, str]]] = lambda first, last: []
-    """What the user said in a range of events: the turn's number and event and the words, oldest first, without
-    turns that are taken out."""
+    said: Callable[[int, int], list[tuple[int, int, str, str]]] = lambda first, last: []
+    """What the user said in a range of events: the turn's number, the event, what is to be known of it ("": nothing)
+    and the words, oldest first, without turns that are taken out."""
+    no_summary: str = ""
+    """Why the last compaction had no summary; "" when it had one."""
     open_turn: bool = False
     """Whether the model is still at work on it."""
     noted: int = 0

@@ -193,6 +193,10 @@ class CellMarks:
                     found[key] = Marked(mark, ident or key, source.rstrip())
         return list(found.values())
 
+    def known(self) -> frozenset[str]:
+        """The ids of the cells of which it is known how they are marked now: those of the file, and those that ran."""
+        return self.saved().idents | {ident for ident, _ in self._runs.cells.values()}
+
     def told(self, mark: str) -> str:
         """The cells with a mark for the user, a line each, and how to mark one."""
         cells = self.marked(mark)

@@ -140,7 +140,7 @@ class Engine:
     async def compact(self, trigger: str, **asked: Unpack[Asked]) -> Compacted | None:
         """Bring the context under the mark; the boundary, or None when no layer could.
 
-        The conversation stays as it was when nothing could be done; a stop counts as a failure too.
+        The conversation stays as it was when nothing could be done, and after a stop, which is no failure.
         """
         if trigger == "reactive" and self._is_off:
             self._say_once(OFF)
@@ -153,7 +153,8 @@ class Engine:
         try:
             made, failed = await self._compact(trigger, asked)
         except asyncio.CancelledError:
-            self._count_failure("compaction was stopped")
+            words = "the compaction was stopped; the conversation is unchanged"
+            self.session.record(LayerDecision(layer=BREAKER, words=words))
             raise
         self._wished = self._wished or (trigger == "model" and (failed or made is not None))
         if made is None and failed:
@@ -336,6 +337,7 @@ class Engine:
             turn_starts=tuple(turn.first for turn in session.history.turns),
             request=session.history.request,
             said=session.history.said,
+            no_summary=session.history.no_summary,
             open_turn=session.history.unfinished,
             noted=session.history.notes.upto if session.history.notes is not None else 0,
             tried=session.history.notes_failed,

@@ -265,6 +265,10 @@ async def _receive(session: Session, request: Request, count: Count) -> ModelRep
                         session.show_phase("writing")
                     case ModelReply():
                         reply = event
+    except asyncio.CancelledError:
+        if meter.usage is None and not session.turn_cost and cost_of(session.info.model, Usage(input=1)):
+            session.turn_cost = None  # it was sent, and nobody has said whether it is billed
+        raise
     finally:
         session.heed()  # a refusal may have told the window
         pieces.flush(last=True)

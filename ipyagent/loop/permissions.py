@@ -156,8 +156,9 @@ def digest_of(tool: Tool, input: dict[str, Any], question: PermissionQuestion) -
 
 def because(reason: str) -> str:
     """What the model is told behind a no: the user's reason, if any, and what follows."""
-    said = f" Reason: “{reason}”." if reason else ""
-    return f"{said} Do not try it again in another way; ask or go on."
+    if not reason:
+        return " Do not try it again in another way; ask or go on."
+    return f" Reason: “{reason}”. Follow it: do what it asks for, and do not try in another way what it refuses."
 
 
 class Permissions:

@@ -78,6 +78,8 @@ class TurnRecord(msgspec.Struct, kw_only=True):
     """Whether the user took it out of the conversation."""
     own: str | None = None
     """What of `text` the user typed; None: all."""
+    reasons: list[tuple[int, str, str]] = []
+    """What the user typed when refusing calls: the event, the tool's name, the words."""
 
     @property
     def said(self) -> str:
@@ -172,13 +174,20 @@ class SessionState:
         self.variables: dict[str, str] = {}
         self.stamp = ""
         self.stale = False
-        """Whether the newest kernel has resumed this session and the model was not told yet."""
+        """Whether the newest kernel has resumed this session and the model was not told yet, or what it was told is
+        taken out."""
+        self.lost: dict[str, str] = {}
+        """The variables that there were when the newest kernel resumed this session."""
+        self._told_stale = 0
+        """The event with which the model was told."""
         self.files = FileChanges()
         """Files that turns changed and nothing has put back."""
         self.said_at = 0.0
         """When the model last said something, Unix time; 0.0 when it never did."""
         self.compact_failures = 0
         """Compactions that failed in a row."""
+        self.no_summary = ""
+        """Why the last of them had no summary."""
         self.replies = 0
         """Replies of the model in the conversation; those of forks do not count."""
         self.compacted_at = -1
@@ -229,6 +238,7 @@ class SessionState:
         self.waited = 0.0
         """Seconds that the newest turn waited for an answer of the user."""
         self._asked_at = 0.0
+        self._asked_of = ""
         self._taken: dict[int, _Taken] = {}
         """What each decision took away, by its event."""
 
@@ -251,6 +261,7 @@ class SessionState:
                 self.started = event
             case KernelStarted():
                 self.stamp, self.stale, self.replayed = event.stamp, event.resumed, ()
+                self.lost, self._told_stale = dict(self.variables) if event.resumed else {}, 0
             case ModelChosen():
                 self.named = event.model if event.named else self.named
             case UserMessage():
@@ -258,11 +269,14 @@ class SessionState:
                 self._acted = None
                 self.request, self.forgot, self.restored, self.memory_changes = event, False, (), ()
                 self.replayed = ()
+                self._told_stale = event.id if self.stale else self._told_stale
                 self.stale = False
                 self.waited = self._asked_at = 0.0
             case PermissionAsked():
-                self._asked_at = event.at
+                self._asked_at, self._asked_of = event.at, event.tool
             case PermissionAnswered():
+                if event.by == "user" and event.reason.strip() and self.turns:
+                    self.turns[-1].reasons.append((event.id, self._asked_of, event.reason))
                 if self._asked_at:
                     self.waited += max(0.0, event.at - self._asked_at)
                     self._asked_at = 0.0
@@ -283,7 +297,7 @@ class SessionState:
                 if event.purpose == "notes":  # until NotesWritten says otherwise
                     self.notes_failed = event.id
             case Compacted():
-                self.compact_failures = 0
+                self.compact_failures, self.no_summary = 0, ""
                 self.forgot = True
                 self._save(event, f"compaction ({event.method})", event.tokens_before - event.tokens_after)
                 taken = self._taken[event.id]
@@ -300,6 +314,7 @@ class SessionState:
                 self.replayed = (*self.replayed, event)
             case LayerFailed():
                 self.compact_failures += event.layer == "compaction"
+                self.no_summary = event.why if event.layer == "summarize" else self.no_summary
             case LayerDecision():
                 self._tell(event)
             case ResultsCleared():
@@ -311,6 +326,7 @@ class SessionState:
                 for turn in taken.turns:
                     turn.out = True
                 self.compact_failures = 0  # what could not be compacted may be what has gone
+                self.stale = self.stale or event.first <= self._told_stale <= event.last
                 if self.request is not None and event.first <= self.request.id <= event.last:
                     taken.request, self.request = self.request, None  # a later compaction does not put it back
             case TurnCollapsed():
@@ -354,14 +370,17 @@ class SessionState:
             case _:
                 pass  # the other events are the view's or the panel's business
 
-    def said(self, first: int, last: int) -> list[tuple[int, int, str]]:
-        """What the user said in a range of events: the turn's number and event and the words, oldest first, without
-        turns that are taken out."""
-        return [
-            (number, turn.first, turn.said)
-            for number, turn in enumerate(self.turns, 1)
-            if first <= turn.first <= last and not turn.out and turn.said.strip()
-        ]
+    def said(self, first: int, last: int) -> list[tuple[int, int, str, str]]:
+        """What the user said in a range of events: the turn's number, the event, what is to be known of it ("":
+        nothing) and the words, oldest first, without turns that are taken out."""
+        said = []
+        for number, turn in enumerate(self.turns, 1):
+            if turn.out:
+                continue
+            if turn.said.strip():
+                said.append((number, turn.first, "stopped by the user" * (turn.status == "stopped"), turn.said))
+            said += [(number, event, f"refusing {tool}", words) for event, tool, words in turn.reasons]
+        return [each for each in said if first <= each[1] <= last]
 
     def replays(self) -> list[str]:
         """What is to be told of the cells that were replayed since the last request: which turns, what differs."""

@@ -83,6 +83,30 @@ def test_another_permission_mode_is_told_once_with_the_next_request(place: Compa
     assert "permission mode" not in str(place.bodies[-1]["messages"])
 
 
+def test_that_a_kernel_is_new_is_told_again_where_it_was_taken_out_or_compacted(place: CompactRoom) -> None:
+    agent = place.agent()
+    run(agent, "RATE = 1.19\nkept = 2")
+    place.turn(agent, "one")
+    agent.close()
+    agent = place.agent()
+    agent.resume()
+    run(agent, "kept = 2")
+    told = "This conversation is resumed in a new kernel."
+    for words_ in ("two " + words(1, 2_000), "three"):
+        place.turn(agent, words_)
+        assert str(place.bodies[-1]["messages"]).count(told) == 1
+        assert "\ngone: RATE (float)\n" in "".join(contexts(place.bodies[-1]))
+    agent.compact("--snip 2")
+    place.turn(agent, "four " + words(2, 2_000), text(words(3, 2_000)))
+    assert str(place.bodies[-1]["messages"]).count(told) == 1
+    place.turn(agent, "five")
+    agent.compact()
+    place.turn(agent, "six")
+    assert told not in str(place.bodies[-1]["messages"])
+    again = "The kernel was restarted since. Whatever stands above of these variables, they are gone: RATE (float)"
+    assert f"<context>\n{again}\n</context>" in contexts(place.bodies[-1])
+
+
 @pytest.mark.parametrize("way", ["summary", "snip", "undo"])
 def test_after_what_was_told_has_left_all_stands_again_once(place: CompactRoom, way: str) -> None:
     agent = place.agent()

@@ -69,9 +69,11 @@ def test_a_conflict_is_named_keeps_the_file_and_does_not_bar_the_way(place: Comp
 def test_undo_says_what_it_does_not_cover_only_where_code_ran(place: CompactRoom) -> None:
     agent = place.agent()
     write(place, agent, "one", a="1")
-    place.turn(agent, "two", tool("python", {"code": "1 + 1"}),
+    code = f"print('9', file=open({str(place.folder / 'made.csv')!r}, 'w'))"
+    place.turn(agent, "two", tool("python", {"code": code}),
               tool("write_file", {"path": "b.txt", "content": "2"}), text("done"))  # fmt: skip
-    assert agent.undo().lines() == ["turn 2 (two):", "removed b.txt", NOT_COVERED]
+    left = "written while its code or commands ran, and left: made.csv"
+    assert agent.undo().lines() == ["turn 2 (two):", "removed b.txt", left, NOT_COVERED]
     assert agent.undo().lines() == ["turn 1 (one):", "removed a.txt"]
     with pytest.raises(UsageError, match=r"are left to undo in this session\. Undo does not remove"):
         agent.undo()

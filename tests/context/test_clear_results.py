@@ -8,7 +8,7 @@ import pytest
 from situations import Talk, decide, said, situation
 
 from ipyagent.context.clear_results import BY_COUNT, BY_TIME, LAYER
-from ipyagent.context.reminders import standing, told_in, without_outdated
+from ipyagent.context.reminders import standing, told_in, without_outdated, without_told
 from ipyagent.journal.events import LayerDecision, ResultsCleared, ResultStored, UserMessage
 from ipyagent.journal.view import ContextView
 
@@ -258,6 +258,8 @@ def test_no_heading_stays_under_which_nothing_stands_and_what_was_left_out_is_sa
     later = "<context>\nchanged: x  5\nnew: y  6\n</context>"
     made = without_outdated([(3, f"<context>\n{old}\n</context>"), (7, later)])
     assert made == [(3, f"<context>\n{left}\n</context>")]
+    put_back = without_told(said(f"<context>\n{old}\n</context>"), [later])
+    assert put_back == ([] if left == NOTE else list(said(f"<context>\n{left}\n</context>")))
 
 
 def test_clearing_takes_what_later_context_blocks_tell_anew_out_of_the_older_ones_behind_it() -> None:

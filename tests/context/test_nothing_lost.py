@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from agent_room import until
 from any_order import Walk
 from compact_room import CompactRoom, directive_in, plain, words
 from PIL import Image
 
 from ipyagent import tool as make_tool
+from ipyagent.agent import Options
+from ipyagent.assembly.requests import NullSurface
 from ipyagent.journal.events import (
     Compacted,
     MessageReceived,
     NotesWritten,
+    PermissionAsked,
     ResultsCleared,
     SystemReminder,
     TurnEnded,
     TurnsRemoved,
 )
+from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.practice.replies import Fault, text, tool
 
@@ -61,6 +68,35 @@ def test_what_the_user_said_stands_word_for_word_after_five_forgetful_summaries(
     assert sent(room).count("<user-messages>") == 1
     room.nothing_refused()
     room.replays(agent)
+
+
+class Refusing(NullSurface):
+    can_ask = True
+
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
+        return PermissionAnswer("deny", "whole euros please", "user")
+
+
+def test_what_the_user_typed_when_refusing_a_call_and_that_a_turn_was_stopped_stands_there_too(
+    room: CompactRoom,
+) -> None:
+    agent = room.agent(mode="ask")
+    room.replies = [tool("python", {"code": "x = 1"}), text(words(1, 1_500))]
+    assert agent.prepare("sum it", Options(), Refusing()).run_blocking().status == "finished"
+    room.replies = [replace(text("late"), first_delay=100.0)]
+    threading.Thread(target=lambda: (until(lambda: room.server.open_streams > 0), agent.stop()), daemon=True).start()
+    result = agent.run_sync("for every month")
+    assert (result.status, result.cost) == ("stopped", None), "nobody has said what it costs"
+    room.turn(agent, "weigh " + words(2, 1_500), text(words(3, 1_500)))
+    context = "<context>\nThe user stopped your work on the request above.\n"
+    assert f"for every month\n{context}" in sent(room)
+    room.turn(agent, "go on", text("fine"))
+    agent.compact()
+    room.turn(agent, "and now?", text("ok"))
+    said = said_block(room).split("\n")
+    assert said[:2] == ["[1] sum it", "[1, refusing python] whole euros please"]
+    assert said[2] == "[2, stopped by the user] for every month"
+    room.nothing_refused()
 
 
 def test_long_messages_of_the_user_are_cut_before_short_ones_and_the_cut_is_said(room: CompactRoom) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
+import threading
 import types
 from collections.abc import Coroutine, Generator, Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from agent_room import until
 from compact_room import GOOD, Answer, CompactRoom, compact_room, directive_in, plain, words
 
 from ipyagent import Agent
@@ -292,18 +294,34 @@ def test_without_a_sound_summary_the_conversation_stays_as_it_was(room: CompactR
     room.replays(agent)
 
 
+def test_a_compaction_that_the_user_stops_is_no_failure(room: CompactRoom) -> None:
+    agent = filled(room, 2)
+    before = room.session(agent).view.wire()
+    room.summaries = [replace(text("late"), first_delay=100.0)]
+    threading.Thread(target=lambda: (until(lambda: room.server.open_streams > 0), agent.stop()), daemon=True).start()
+    assert "the conversation is unchanged" in agent.compact()
+    assert room.session(agent).view.wire() == before
+    assert room.of(agent, LayerFailed) == []
+    assert room.session(agent).history.compact_failures == 0
+    assert "compacted" in agent.compact()
+
+
 def test_three_failures_open_the_breaker_and_a_success_closes_it(room: CompactRoom) -> None:
     agent = full(room)
     room.summaries = [text("no")] * 3
     for number in range(5):
         assert room.turn(agent, f"more {number}", text("ok")).status == "finished"
     assert len(room.calls) == 3  # the fourth and fifth turn do not try
+    why = "Your last reply to this could not be used (no summary in the reply)."
+    assert [why in directive_in(call) for call in room.calls] == [False, True, True]
     stops = [event for event in room.of(agent, LayerFailed) if event.stopped]
     assert len(stops) == 1
     assert "3 failures in a row" in stops[0].why
     assert OFF in stops[0].why
     assert [event.words for event in room.of(agent, LayerDecision) if event.layer == "compaction"] == [OFF]
-    assert "compacted" in agent.compact()
+    room.summaries = [text("\n".join(f"## {number}. Section: {number} boxes" for number in range(1, 10)))]
+    assert "compacted" in agent.compact(), "a summary all the same, without the tags"
+    assert "## 9. Section: 9 boxes\n</summary>" in plain(room.of(agent, Compacted)[-1].blocks)
     assert room.session(agent).history.compact_failures == 0
     room.turn(agent, f"fill {words(1, 25_000)}", text(words(2, 8_000)))
     room.turn(agent, "again", text("ok"))

@@ -238,6 +238,20 @@ def test_a_pinned_cell_of_a_terminal_is_the_one_that_ran(made: CompactRoom) -> N
     made.turn(agent, "one")
     made.turn(agent, "two")
     assert [event.why for event in pins(made, agent)] == ["pinned: In[1]"]
+    assert as_json(made.bodies[-1]).count("unit = 'kg'") == 1, "not among what the user ran, too"
+    agent.close()
+    later = made.agent()
+    later.resume()
+    for said in ("three " + "word " * 2_000, "four " + "word " * 2_000):  # nobody has unpinned it
+        made.turn(later, said)
+    assert len(pins(made, later)) == 1
+    later.compact("")
+    made.turn(later, "five")
+    assert as_json(made.bodies[-1]).count("unit = 'kg'") == 1
+    later.shell.run_cell("# agent-pin\nunit = 'kg'", store_history=True)
+    later.shell.run_cell("# agent-pin\nunit = 'g'", store_history=True)
+    made.turn(later, "six")
+    assert [event.why for event in pins(made, later)[1:]] == ["pinned: In[2]"]
 
 
 # ---------------------------------------------------------------------- a turn taken back

@@ -264,7 +264,8 @@ def test_allowed_once_it_runs_once_and_the_question_is_on_the_disk_before_it_is_
     assert rig.fault_turn(person=person).status == "finished"
     assert rig.agent.shell.user_ns["n"] == 1
     assert [asked.text for asked in person.asked] == ["n = 1", "n = 2"]
-    assert "one is enough" in result_text(rig.results()[1])
+    told = "Reason: “one is enough”. Follow it: do what it asks for, and do not try in another way what it refuses."
+    assert told in result_text(rig.results()[1])
 
 
 def test_allowed_always_the_like_is_not_asked_again(make_rig: Callable[..., Rig]) -> None:

@@ -103,6 +103,8 @@ def test_a_stop_at_each_moment_of_a_request_keeps_what_was_shown_of_its_text(mak
         assert bool(said) is (moment == "the model writes")
         assert all(one.blocks[0]["text"].startswith(shown.strip()) for one in said)
         assert "ran" not in rig.agent.shell.user_ns
+        asked = str(rig.server.messages[-1].body["messages"][-1])
+        assert ("<context>\\nThe user stopped your work on the request above.\\n" in asked) is (not said), moment
 
 
 @pytest.mark.paced

@@ -7,13 +7,22 @@ What stands there is read from the events, so a resumed session tells nothing tw
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ipyagent.context.reminders import guarded
 from ipyagent.errors import UsageError
-from ipyagent.journal.events import Block, Compacted, DecisionUndone, Event, SystemReminder, TurnCollapsed, TurnsRemoved
+from ipyagent.journal.events import (
+    Block,
+    Compacted,
+    DecisionUndone,
+    Event,
+    KernelStarted,
+    SystemReminder,
+    TurnCollapsed,
+    TurnsRemoved,
+)
 from ipyagent.journal.journal import clean
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.cell_marks import PIN
@@ -66,6 +75,7 @@ class Pins:
 
     def __init__(self) -> None:
         self._standing: dict[str, tuple[str, int]] = {}
+        self._earlier: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"<Pins {', '.join(self._standing)}>"
@@ -73,6 +83,8 @@ class Pins:
     def apply(self, event: Event) -> None:
         """Take in the next event."""
         match event:
+            case KernelStarted():
+                self._earlier |= {ident: text for ident, (text, _) in self._standing.items()}
             case SystemReminder() if event.layer == LAYER:
                 self._take(event.text, event.id)
             case Compacted() | TurnCollapsed() | TurnsRemoved():
@@ -93,6 +105,18 @@ class Pins:
         for names in _GONE.findall(text):
             for ident in names.split(", "):
                 self._standing.pop(ident, None)
+                self._earlier.pop(ident, None)
+
+    def with_earlier(self, shown: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
+        """What is pinned now, with what was pinned in an earlier kernel by a cell that nobody has unpinned since: one
+        that is not among the `known`, and has not run again."""
+        texts = set(shown.values())
+        kept = {
+            ident: text
+            for ident, text in self._earlier.items()
+            if ident not in shown and ident not in known and text not in texts
+        }
+        return {**kept, **shown}
 
     def news(self, shown: Mapping[str, str]) -> SystemReminder | None:
         """What is to be told when these are pinned now; None when nothing is new."""
@@ -128,20 +152,22 @@ class PinnedCells(Part):
         return self._marks.told(PIN)
 
     def snapshot(self, text: str) -> TakenIn:
-        return TakenIn([(cell.ident, cell.source) for cell in self._marks.marked(PIN)])
+        return TakenIn(self._now())
+
+    def _now(self) -> tuple[list[tuple[str, str]], frozenset[str]]:
+        """The pinned cells, and the ids of all cells that are known. On the main thread."""
+        return [(cell.ident, cell.source) for cell in self._marks.marked(PIN)], self._marks.known()
 
     @asynccontextmanager
     async def turn(self, turn: Turn) -> AsyncIterator[None]:
-        redact = turn.session.redact
-        shown = pinned((ident, redact(clean(source))) for ident, source in turn.taken(self) or ())
-        if (news := turn.session.folded(Pins).news(shown)) is not None:
+        redact, pins = turn.session.redact, turn.session.folded(Pins)
+        cells, known = turn.taken(self) or ((), ())
+        shown = pinned((ident, redact(clean(source))) for ident, source in cells)
+        if (news := pins.news(pins.with_earlier(shown, known))) is not None:
             turn.session.record(news)
         yield
 
     async def after_compaction(self, session: Session, workspace: KernelWorkspace, room: int) -> list[tuple[str, str]]:
-        found: str = await workspace.on_main(self._words)
+        cells, known = await workspace.on_main(self._now)
+        found = words(session.folded(Pins).with_earlier(pinned(cells), known))
         return [("pinned cells", session.redact(found))] if found else []
-
-    def _words(self) -> str:
-        """The pinned cells as the model reads them; "" for none. On the main thread."""
-        return words(pinned((cell.ident, cell.source) for cell in self._marks.marked(PIN)))

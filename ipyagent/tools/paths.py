@@ -169,7 +169,7 @@ def _nearest(path: Path) -> str:
     except OSError:
         return ""
     close = get_close_matches(path.name, names, n=3, cutoff=0.5)
-    return f"; nearest: {', '.join(sorted(close))}" if close else ""
+    return f"; nearest: {', '.join(close)}" if close else ""
 
 
 # ---- Files that take effect later, without anybody's asking: agents obey them, or a program runs them by itself

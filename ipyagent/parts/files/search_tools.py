@@ -42,6 +42,8 @@ async def glob(pattern: str, path: str = ".", *, workspace: Workspace) -> ToolOu
     top = resolved(path, workspace)
     if not top.is_dir():
         raise ToolFailure(f"no folder {path}")
+    if not pattern.strip():
+        raise ToolFailure("`pattern` is empty")
     try:
         regex = glob_regex(pattern)
     except re.error as problem:

@@ -61,13 +61,15 @@ def test_encodings_are_found_and_said(workspace: ShellWorkspace) -> None:
 
 
 def test_what_cannot_be_read_says_why_and_never_blocks(workspace: ShellWorkspace) -> None:
-    (workspace.root / "penguins.csv").write_text("a,b\n1,2\n")
+    for name in ("a_penguin.csv", "penguins.csv"):
+        (workspace.root / name).write_text("a,b\n1,2\n")
     (workspace.root / "x.gz").write_bytes(b"\x1f\x8b\x00\x00" + b"\x00" * 96)
     (workspace.root / "a.png").write_bytes(b"\x89PNG\r\n\x1a\nbroken")
     os.mkfifo(workspace.root / "pipe")
     special = ("pipe", "/dev/zero", "/dev/stdin", "/proc/self/environ", "/proc/kmsg")
     for path, why in {
-        "penguin.csv": r"nearest: penguins\.csv", "x.gz": "gzip data of 100 bytes", "a.png": "not a picture",
+        "penguin.csv": r"nearest: penguins\.csv, a_penguin\.csv$",
+        "x.gz": "gzip data of 100 bytes", "a.png": "not a picture",
         **dict.fromkeys(special, "not a regular file"),
     }.items():  # fmt: skip
         with pytest.raises(ToolFailure, match=why):

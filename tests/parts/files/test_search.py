@@ -50,6 +50,8 @@ def test_glob_is_sorted_leaves_environments_out_and_is_relative_to_the_notebooks
     assert run(glob, files, pattern="*.py").splitlines() == ["a.py", "bin.py", "src/b.py", "src/deep/c.py"]
     assert run(glob, files, pattern="*.py", path="src").splitlines() == ["src/b.py", "src/deep/c.py"]
     assert "no file matches" in run(glob, files, pattern="*.rs")
+    with pytest.raises(ToolFailure, match="`pattern` is empty"):
+        run(glob, files, pattern="")
     inner = ShellWorkspace(files.root, folder=files.root / "src")
     assert run(glob, inner, pattern="a.py", path="..") == "../a.py"
     assert run(grep, inner, pattern="import", glob="b.py") == "b.py:2:import os"

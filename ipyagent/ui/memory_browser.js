@@ -223,9 +223,9 @@ function render({ model, el }) {
   const dirty = () => editor !== null && editor.value !== shown.text;
 
   const open = (path, focus) => {
-    if (dirty() && shown.path !== path) return say(`Save or cancel your changes of ${shown.name} first.`, true);
+    if (dirty()) return shown.path === path ? editor.focus() : say(`Save or cancel your changes of ${shown.name} first.`, true);
     ask({ kind: "open", path }, (message) => {
-      if (!message.opened) return;
+      if (!message.opened || dirty()) return; // what was typed meanwhile stays
       if (!shown || shown.path !== path) tab = "read";
       shown = message.opened;
       editor = null;

@@ -107,6 +107,8 @@ def test_very_many_memories_can_be_searched_read_edited_and_taken_back(product: 
         editor = detail.locator("textarea")
         editor.fill(editor.input_value().replace("Axes have **units**", "Axes have **units and titles**"))
         panel.locator(".im-row").first.click()  # the same memory: nothing is lost
+        page.page.wait_for_timeout(500)
+        assert "units and titles" in editor.input_value()
         editor.press("Control+s")
         status = panel.locator(".im-status")
         status.get_by_text("saved: feedback_plots.md").wait_for()

@@ -241,10 +241,11 @@ def test_a_killed_or_interrupted_run_asks_nothing_twice_that_was_answered(
     place: Path, pupil: Pupil, sign: signal.Signals
 ) -> None:
     pupil.manner = {"orders-rows": "wrong"}
-    argv, options = command(place, server=pupil.server, JUPYTER_DEFAULT_PROVISIONER_NAME="local-provisioner")
+    first = ("--first", 5)
+    argv, options = command(place, *first, server=pupil.server, JUPYTER_DEFAULT_PROVISIONER_NAME="local-provisioner")
     process = subprocess.Popen(argv, **options, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 120
-    while sum(count == 2 for count in pupil.asked.values()) < 4 and time.monotonic() < until:
+    while sum(count == 2 for count in pupil.asked.values()) < 2 and time.monotonic() < until:
         time.sleep(0.02)
     pupil.hold.clear()  # those in hand wait
     process.send_signal(sign)
@@ -256,16 +257,16 @@ def test_a_killed_or_interrupted_run_asks_nothing_twice_that_was_answered(
     time.sleep(3)  # the kernels of a killed run end by themselves
     (sessions,) = (place / "work").glob("ipyagent-eval/*/sessions")
     kept = [json.loads(path.read_bytes())["outcome"]["text"] for path in (sessions / "done").glob("*.json")]
-    assert 2 <= len(kept) < 10
+    assert 1 <= len(kept) < 5
     before = Counter(pupil.asked)
-    again = evaluate(place, server=pupil.server)
+    again = evaluate(place, *first, server=pupil.server)
     assert again.returncode == 0, again.stderr
     asked = pupil.asked - before
-    assert len(asked) == 10 - len(kept)
+    assert len(asked) == 5 - len(kept)
     assert all(count == 2 for count in asked.values())
-    assert "9 right · 1 wrong" in again.stdout
+    assert "4 right · 1 wrong" in again.stdout
     last = Counter(pupil.asked)
-    assert "9 right · 1 wrong" in evaluate(place, server=pupil.server).stdout
+    assert "4 right · 1 wrong" in evaluate(place, *first, server=pupil.server).stdout
     assert pupil.asked == last
 
 
@@ -287,17 +288,12 @@ def test_twenty_five_shared_questions_come_out_as_the_script_deserves(place: Pat
     manner = dict.fromkeys(names[:4], "wrong") | {names[4]: "mute", names[5]: "late"}
     pupil = Pupil(questions, {str(number): code for number, code in SOLVED.items()}, **manner)
     with pupil.server:
-        common = (path, "--tables", SHARED, "--yes", "--seconds", 20)
-        done = evaluate(place, *common, server=pupil.server)
-        assert done.returncode == 0, done.stderr
-        low, high = wilson(19 / 25, 25)
-        assert f"accuracy   76.0% (95% interval {low:.1%} to {high:.1%}" in done.stdout
-        assert "19 right · 4 wrong · 1 not in the format asked for · 1 too late" in done.stdout
-        assert sum(pupil.asked.values()) == 2 * 24 + 1
-        other = evaluate(place, *common, "--set", "layer_notes=off", server=pupil.server)
-    assert "· layer_notes=False" in other.stdout
-    (row,) = (line for line in other.stdout.splitlines() if line.startswith(results(place, -1)["name"]))
-    assert row.split()[1:7] == ["25", "76.0%", "76.0%", "0", "0", "1.00"]
+        done = evaluate(place, path, "--tables", SHARED, "--yes", "--seconds", 20, server=pupil.server)
+    assert done.returncode == 0, done.stderr
+    low, high = wilson(19 / 25, 25)
+    assert f"accuracy   76.0% (95% interval {low:.1%} to {high:.1%}" in done.stdout
+    assert "19 right · 4 wrong · 1 not in the format asked for · 1 too late" in done.stdout
+    assert sum(pupil.asked.values()) == 2 * 24 + 1
 
 
 @pytest.mark.slow

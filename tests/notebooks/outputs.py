@@ -37,10 +37,17 @@ def run(path: Path, folder: Path) -> Any:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when each cell began and ended
     notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
-    here = json.dumps(str(ROOT))[1:-1]  # where the bundled skills are
-    notebook = nbformat.reads(nbformat.writes(notebook).replace(here, "~/ipyagent"), as_version=4)
+    notebook = renamed(notebook, {ROOT: "~/ipyagent"})  # where the bundled skills are
     nbformat.validate(notebook)
     return notebook
+
+
+def renamed(notebook: Any, folders: dict[Path, str]) -> Any:
+    """The notebook with other names for these folders."""
+    text = nbformat.writes(notebook)
+    for folder, name in folders.items():
+        text = text.replace(json.dumps(str(folder))[1:-1], name)
+    return nbformat.reads(text, as_version=4)
 
 
 async def _run(notebook: Any, folder: Path) -> None:

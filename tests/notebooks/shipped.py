@@ -10,6 +10,7 @@ from typing import Any
 import nbformat as formats
 import pytest
 from kernels import ROOT
+from outputs import renamed, words
 from test_quickstart import environ
 
 from ipyagent.journal.events import Event
@@ -23,6 +24,7 @@ nbformat: Any = formats  # its functions are untyped
 class Run:
     """A notebook that was executed: its folder and home, and its sessions, oldest first: their folders and events."""
 
+    name: str
     notebook: Any
     folder: Path
     home: Path
@@ -48,13 +50,24 @@ class Run:
         shown = [output.get("data", {}) for output in self.outputs(cell)]
         return [data["text/markdown"] for data in shown if "text/markdown" in data]
 
-    def complaints(self) -> list[Any]:
-        """Outputs that are errors or stand on standard error (but for matplotlib's line in a new environment)."""
+    def check(self, sessions: int) -> None:
+        """It shows what it ships with, without an error and without a word on standard error (but for matplotlib's
+        line in a new environment), in so many sessions."""
         outputs = [output for cell in self.notebook.cells for output in cell.get("outputs", ())]
-        return [
+        assert [
             output for output in outputs
             if output.output_type == "error" or (output.get("name") == "stderr" and "font cache" not in output["text"])
-        ]  # fmt: skip
+        ] == []  # fmt: skip
+        assert len(self.sessions) == sessions
+        lesson = "/tmp/ipyagent-lesson"
+        folders = {self.folder: lesson, self.home: f"{lesson}/home", self.folder.parent: lesson, ROOT: "~/ipyagent"}
+        assert dict(words(renamed(self.notebook, folders))) == dict(words(source(self.name)))
+
+
+def penguins() -> Any:
+    from palmerpenguins import load_penguins
+
+    return load_penguins()
 
 
 def source(name: str) -> Any:
@@ -75,7 +88,7 @@ def execute(name: str, place: Path) -> Run:
     nbformat.validate(notebook)
     found = [(path.parent, list(read_events(path))) for path in (folder / ".ipyagent" / "sessions").glob(f"*/{TRANSCRIPT}")]
     found.sort(key=lambda pair: pair[1][0].at)
-    return Run(notebook, folder, place / "home", [pair[0] for pair in found], [pair[1] for pair in found])
+    return Run(name, notebook, folder, place / "home", [pair[0] for pair in found], [pair[1] for pair in found])
 
 
 def of(events: Iterable[Event], kind: type[Any]) -> list[Any]:

@@ -1,5 +1,5 @@
-"""The shipped notebooks, all in one folder, twice: none needs another to have run, or not to have run; each shows what
-it ships with, and leaves nothing."""
+"""The shipped notebooks, all in one folder: none needs another not to have run (nor to have run: the tests of each run it
+alone); each shows what it ships with, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_HELPERS = 10
 
 
 @pytest.mark.timeout(900)
-def test_all_run_in_one_folder_in_order_and_in_reverse_show_what_they_ship_with_and_leave_nothing(
+def test_all_run_in_one_folder_the_last_first_show_what_they_ship_with_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, home, spare = (tmp_path / name for name in ("course", "home", "spare"))
@@ -31,13 +31,13 @@ def test_all_run_in_one_folder_in_order_and_in_reverse_show_what_they_ship_with_
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "matplotlib"))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    for path in (*NOTEBOOKS, *reversed(NOTEBOOKS)):
+    for path in reversed(NOTEBOOKS):
         notebook = run(path, folder)
         shipped = words(nbformat.read(path, as_version=4))
         assert dict(words(notebook)) == dict(shipped), f"python -m tests.notebooks.outputs {path.stem}"
         assert [each.name for each in spare.iterdir() if each.name.startswith("ipyagent")] == [], path.name
-    assert not (home / ".ipyagent").exists()
-    assert list(folder.iterdir()) == []
+        assert not (home / ".ipyagent").exists(), path.name
+        assert list(folder.iterdir()) == [], path.name
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -11,7 +11,7 @@ from typing import Any
 import nbformat as formats
 import pytest
 from kernels import ROOT
-from shipped import Run, execute, of
+from shipped import Run, execute, of, penguins
 from test_quickstart import environ
 
 from ipyagent import Agent, IPyAgent
@@ -48,12 +48,6 @@ from ipyagent.ui.charts import prompt_price
 nbformat: Any = formats  # its functions are untyped
 NOTEBOOKS = {"compaction": "03_compaction.ipynb", "cost": "05_cache_and_cost.ipynb"}
 PRICE = rates_of("practice")
-
-
-def penguins() -> Any:
-    from palmerpenguins import load_penguins  # type: ignore[import-untyped]
-
-    return load_penguins()
 
 
 # ---------------------------------------------------------------------- the lessons
@@ -93,7 +87,6 @@ def test_every_lesson_plays_to_its_end_and_nothing_is_refused(name: str, agent: 
     elif name == "clearing":
         for request, answer in zip(requests(name)[1:], answers[1:], strict=True):
             said = re.search(r"Show the (\w+) (\w+) penguins of (\w+)", request)
-            assert said is not None
             same = (birds["sex"] == said[1]) & (birds["species"] == said[2]) & (birds["island"] == said[3])
             assert f"**{round(birds[same]['body_mass_g'].mean(), 2)}** g" in answer
     elif name == "notes":
@@ -189,12 +182,11 @@ def cache_line(usage: Usage) -> str:
 
 def dollars(usage: Usage) -> str:
     cost = cost_of(LESSON_MODEL, usage)
-    assert cost is not None
     return f"${cost:.4f}"
 
 
 def test_they_run_without_key_or_network(executed: Run) -> None:
-    assert executed.complaints() == []
+    executed.check(sessions=3 if executed.name == NOTEBOOKS["compaction"] else 5)
 
 
 @only_compaction

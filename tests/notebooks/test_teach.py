@@ -54,7 +54,6 @@ def reads_anywhere(chart: Chart) -> set[str]:
 def test_every_chart_shows_the_journals_figures(agent: Agent) -> None:
     for request in requests("clearing"):
         agent.run_sync(request, lesson="clearing")
-    assert agent.session is not None
     events = list(agent.session.journal.read())
     bars = timeline(events).bars
     words = reads_anywhere(window := teach.chart("window", agent=agent))
@@ -84,7 +83,6 @@ def test_every_chart_shows_the_journals_figures(agent: Agent) -> None:
 
 def test_a_stored_result_is_compared_with_what_it_would_have_been(agent: Agent) -> None:
     agent.run_sync(requests("storing")[0], lesson="storing")
-    assert agent.session is not None
     (stored,) = [event for event in agent.session.journal.read() if isinstance(event, ResultStored)]
     whole = estimate_text((agent.session.journal.folder / stored.path).read_text("utf-8"))
     text = teach.compare("store_results", agent=agent).text

@@ -10,8 +10,8 @@ from typing import Any
 import nbformat as formats
 import pytest
 from kernels import ROOT
-from shipped import Run, execute, of
-from test_lessons import added, cache_line, dollars, penguins, tokens, turn_end, view
+from shipped import Run, execute, of, penguins
+from test_lessons import added, cache_line, dollars, tokens, turn_end, view
 
 from ipyagent.journal.events import (
     CacheBroken,
@@ -65,8 +65,7 @@ def test_its_minutes_fill_the_lesson() -> None:
 
 
 def test_it_runs_without_key_or_network(run: Run) -> None:
-    assert run.complaints() == []
-    assert len(run.sessions) == 5
+    run.check(sessions=5)
     assert all(of(events, LayerFailed) == [] for events in run.sessions)
 
 
@@ -138,14 +137,12 @@ def test_the_price_of_a_step_is_what_the_next_request_writes_and_what_the_call_c
     said = run.text("step-clear")
     pattern = r"The ([\d,]+) tokens .* \$([\d.]+) more .* ([\d,]+) tokens fewer, .* after ([\d,]+) more requests?"
     found = re.search(pattern, said)
-    assert found is not None
     written, saved = int(found[1].replace(",", "")), int(found[3].replace(",", ""))
     assert found[2] == f"{written * (PRICE.write - PRICE.read):.4f}"
     assert int(found[4].replace(",", "")) == math.ceil(written * (PRICE.write - PRICE.read) / (saved * PRICE.read))
     assert "Nothing is written again that would not be written anyway" in run.text("step-notes")
     (fork,) = [event for event in of(events, ForkEnded) if event.purpose == "compaction"]
     cost = cost_of(LESSON_MODEL, fork.usage)
-    assert cost is not None
     share = 100 * fork.usage.cache_read / fork.usage.prompt
     said = run.text("step-summary")
     assert f"The call read {fork.usage.prompt:,} tokens ({share:.1f} % from the cache)" in said

@@ -197,6 +197,7 @@ def test_a_turn_in_which_the_agent_saved_something_is_looked_through_and_what_it
     room.turn(agent, "remember: we always plot in blue. Always cite the source.", saving, text("saved"))
     [asked] = room.asked(extractions=True)
     assert f"The agent saved in these turns itself: {PLOTS}." in directive_in(asked.body or {})
+    assert "where the user said otherwise later, bring it up to date or delete it" in directive_in(asked.body or {})
     assert len(room.memories()) == 2
     room.turn(agent, "now another thing")
     assert "saved in these turns" not in directive_in(room.asked(extractions=True)[-1].body or {})

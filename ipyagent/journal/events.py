@@ -2,8 +2,7 @@
 
 A transcript is one JSON object a line, `{"type": <the class's tag>, "id": …, "parent": …, "at": …}` plus the fields
 of the class. Events are frozen; a new fact is a new event. A new class means deciding in `view.py` what the model sees
-of it and in `ui/` what the user sees: both match over the union and mypy reports the missing case.
-"""
+of it and in `ui/` what the user sees: both match over the union and mypy reports the missing case."""
 
 from __future__ import annotations
 

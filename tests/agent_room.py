@@ -76,6 +76,14 @@ class AgentRoom:
         self.agents.append(Agent(settings=IPyAgent(environ={}, **settings), folder=self.folder))
         return self.agents[-1]
 
+    def resumed(self, agent: Agent) -> Agent:
+        """The session of an agent in the next one, as after a restart of the kernel."""
+        session = agent.session.journal.session
+        agent.close()
+        later = self.agent()
+        later.resume(session)
+        return later
+
     def turn(self, agent: Agent, said: str, *replies: Answer, settle: bool = True) -> TurnResult:
         if replies:
             self.replies = list(replies)

@@ -112,11 +112,8 @@ def test_a_resumed_session_keeps_the_head_that_an_earlier_version_sent(place: Co
     whole = render(listed, all_listed=True)
     wordy = tuple({**block, "input_schema": {**block["input_schema"], "title": "T"}} for block in whole.tools)
     session.record(msgspec.structs.replace(whole, tools=wordy, why="an earlier version"))
-    name = session.journal.session
-    agent.close()
 
-    again = place.agent()
-    again.resume(name)
+    again = place.resumed(agent)
     calls = [tool("plan", STEPS), tool(FORMER_CALL, {"name": "plan", "arguments": STEPS})]
     place.turn(again, "go on", *calls, text("done"))
     body = place.bodies[-1]

@@ -42,10 +42,7 @@ def test_a_file_that_only_another_session_read_does_not_come_back(place: Compact
     assert "delete every table" not in plain(made.blocks)
     agent.fork()
     assert compacted(place, agent).restored == (), "a fork has read nothing itself"
-    name = place.session(agent).journal.session
-    agent.close()
-    again = place.agent()
-    again.resume(name)
+    again = place.resumed(agent)
     assert compacted(place, again).restored == (), "nor has a session that another kernel takes up"
 
 

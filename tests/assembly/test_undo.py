@@ -135,10 +135,7 @@ def test_a_resumed_session_and_a_fork_can_take_back_earlier_turns(place: Compact
     agent = place.agent()
     write(place, agent, "one", a="1")
     write(place, agent, "two", a="2")
-    name = place.session(agent).journal.session
-    agent.close()
-    again = place.agent()
-    again.resume(name)
+    again = place.resumed(agent)
     assert again.undo().turn == 2
     again.sessions.fork()
     assert again.undo().turn == 1

@@ -251,10 +251,7 @@ def test_what_is_taken_back_goes_out_as_the_bytes_that_the_provider_has(
         room.turn(agent, f"and these? {words(5, 700)}", text(words(6, 900), thinking="hm"))
         agent.compact()
     if later:
-        name = room.session(agent).journal.session
-        agent.close()
-        agent = room.agent()
-        agent.resume(name)
+        agent = room.resumed(agent)
     agent.compact("--undo")
     if line == "two":
         agent.compact("--undo")
@@ -322,10 +319,7 @@ def test_a_request_that_was_set_aside_comes_back_and_so_does_what_the_summary_re
     room.turn(agent, f"remember ZEBRA. {words(1, 3_000)}", text("I do"))
     room.summary = ZEBRA
     room.turn(agent, f"make room. {words(2, 3_000)}", COMPACT, TOO_LONG, TOO_LONG)
-    name = room.session(agent).journal.session
-    agent.close()
-    agent = room.agent()
-    agent.resume(name)
+    agent = room.resumed(agent)
     agent.compact("--undo")
     room.turn(agent, "go on", text("ok"))
     assert "item 2-7 weighs" in sent(room)

@@ -623,10 +623,7 @@ def test_stored_results_stay_reachable_after_compactions_and_another_day_the_sam
     assert "tool-results/" in plain(room.of(agent, Compacted)[-1].blocks)
     room.turn(agent, "go on", text("ok"))
     wire = room.session(agent).view.wire()
-    name = room.session(agent).journal.session
-    agent.close()
-    later = room.agent()
-    later.resume(name)
+    later = room.resumed(agent)
     assert room.session(later).view.wire() == wire
     assert room.turn(later, "here again", text("ok")).status == "finished"
     assert "weigh boxes." in plain(room.bodies[-1]["messages"][0]["content"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-import threading
 import types
 from collections.abc import Coroutine, Generator, Iterator
 from dataclasses import replace
@@ -15,7 +14,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from agent_room import until
 from compact_room import GOOD, Answer, CompactRoom, compact_room, directive_in, plain, words
 
 from ipyagent import Agent
@@ -292,18 +290,6 @@ def test_without_a_sound_summary_the_conversation_stays_as_it_was(room: CompactR
     assert room.turn(agent, "still there?", text("yes")).status == "finished"
     assert [e for e in room.server.refused if e.status != 400] == []
     room.replays(agent)
-
-
-def test_a_compaction_that_the_user_stops_is_no_failure(room: CompactRoom) -> None:
-    agent = filled(room, 2)
-    before = room.session(agent).view.wire()
-    room.summaries = [replace(text("late"), first_delay=100.0)]
-    threading.Thread(target=lambda: (until(lambda: room.server.open_streams > 0), agent.stop()), daemon=True).start()
-    assert "the conversation is unchanged" in agent.compact()
-    assert room.session(agent).view.wire() == before
-    assert room.of(agent, LayerFailed) == []
-    assert room.session(agent).history.compact_failures == 0
-    assert "compacted" in agent.compact()
 
 
 def test_three_failures_open_the_breaker_and_a_success_closes_it(room: CompactRoom) -> None:

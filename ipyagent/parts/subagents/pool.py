@@ -229,8 +229,8 @@ class SubagentPool:
             await child.ended_or_asks()
         except asyncio.CancelledError:
             child.stop("the turn was stopped")
-            await asyncio.wait((child.work,), timeout=PATIENCE)
             workspace.stream(f"[sub-agent {child.id}: `resume` with this id goes on with it]\n")
+            await asyncio.wait((child.work,), timeout=PATIENCE)
             raise
         if child.running:  # it waits for an answer to its plan, which its parent must be able to give
             child.background = True

@@ -273,7 +273,8 @@ class Agent:
             self.notices.append(f"{', '.join(missing[:3])} {were} not found; sent as plain text")
         notebook = self.sessions.notebook
         told = None if options.fresh else standing(session.view.messages)
-        seen = self._observer.look(self.project.relative(notebook) if notebook is not None else "", told)
+        attached = [mention.name for mention in mentions if mention.kind == "variable"]
+        seen = self._observer.look(self.project.relative(notebook) if notebook is not None else "", told, attached)
         tools = self.tool_registry.now(None if options.fresh else session)
         taken: dict[str, Any] = {}
         request = ""

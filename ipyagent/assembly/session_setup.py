@@ -181,24 +181,27 @@ class NotebookObserver:
         self._listed[block] = listed
         return block
 
-    def look(self, place: str, standing: Sequence[str] | None = None) -> EnvironmentSnapshot:
+    def look(
+        self, place: str, standing: Sequence[str] | None = None, attached: Collection[str] = ()
+    ) -> EnvironmentSnapshot:
         """Date, place (the notebook's path, "" when unknown), variables, and what the user ran but for hidden cells.
 
         Of the variables only what is new to the model, as long as all that it was told of them, and that there still
-        is, stands in `standing`, the `<context>` blocks in its context (None: it has none); otherwise all of them."""
+        is, stands in `standing`, the `<context>` blocks in its context (None: it has none); otherwise all of them.
+        `attached` are variables that stand in full beside the block."""
         inputs = self.inputs()
         hidden, new = self.marks.hidden_inputs(inputs), range(self._passed, len(inputs))
         pinned = {cell.source.strip() for cell in self.marks.saved().cells if cell.mark == PIN}
-        ran = [(inputs[number].strip(), self.marks.error_of(number)) for number in new if number not in hidden]
+        ran = [(inputs[number].strip(), self.marks.error_of(number), number) for number in new if number not in hidden]
         cells = [  # those that are pinned are told as such
-            (mask(source), mask(error))
-            for source, error in ran if error or (source not in pinned and mark_of(source) != PIN)
+            (mask(source), mask(error), number)
+            for source, error, number in ran if error or (source not in pinned and mark_of(source) != PIN)
         ]  # fmt: skip
         hidden, told = self._shell.user_ns_hidden, self._told
         told = next((self._listed[block] for block in reversed(self._listed) if block in (standing or ())), told)
         if told is not None and (standing is None or told.names - told.gone(self._shell.user_ns) - told_in(standing)):
             told = None
-        text, self._looked = survey(self._shell.user_ns, told, hidden=hidden, inputs=inputs)
+        text, self._looked = survey(self._shell.user_ns, told, hidden=hidden, inputs=inputs, attached=attached)
         if told is None:
             text = f"{VARIABLES}\n{text}" if text else f"{VARIABLES} none."
         return EnvironmentSnapshot(
@@ -206,7 +209,7 @@ class NotebookObserver:
             place=place,
             variables=text,
             types=short_types(self._shell.user_ns, hidden=hidden),
-            cells=[(cell, error) for cell, error in cells if cell and not is_ours(cell)],
+            cells=[cell for cell in cells if cell[0] and not is_ours(cell[0])],
         )
 
     def pass_by(self) -> None:

@@ -38,13 +38,13 @@ _CLOSING = re.compile(r"</(?=(context|variable|file|cell)\b)")
 class EnvironmentSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What is so at this moment. `variables` is what is to be told of the namespace ("" for no news), `types` its
     names and short types, `cells` what the user ran since the last request, each source with the last line of the
-    error in which it ended."""
+    error in which it ended and its number in `In`."""
 
     date: str
     place: str = ""
     variables: str = ""
     types: Mapping[str, str] = {}
-    cells: Sequence[tuple[str, str]] = ()
+    cells: Sequence[tuple[str, str, int]] = ()
 
 
 def guarded(text: str) -> str:
@@ -226,15 +226,18 @@ def _subject(line: str) -> str:
     return name if between and name and not name.startswith(("…", "Date: ")) else ""
 
 
-def _cells(cells: Sequence[tuple[str, str]]) -> str:
-    """The newest cells that fit, in order, each cut to CELL_CHARS."""
+def _cells(cells: Sequence[tuple[str, str, int]]) -> str:
+    """The newest cells that fit, in order, each cut to the lines in CELL_CHARS, and where the rest is."""
     kept: list[str] = []
     room = CELLS_CHARS
-    for source, error in reversed(cells):
-        cut = source if len(source) <= CELL_CHARS else source[:CELL_CHARS] + " …"
+    for source, error, number in reversed(cells):
+        cut, rest = source, ""
+        if len(source) > CELL_CHARS:
+            cut = source[: max(source.rfind("\n", CELL_CHARS // 2, CELL_CHARS), 0) or CELL_CHARS]
+            rest = f"\n(… {len(source) - len(cut):,} more characters: In[{number}] in python has all of it)"
         if len(cut) > room:
             break
         room -= len(cut)
-        kept.append(f"```\n{cut}\n```" + (f"\nIt ended with {error}" if error else ""))
+        kept.append(f"```\n{cut}\n```{rest}" + (f"\nIt ended with {error}" if error else ""))
     left = len(cells) - len(kept)
     return "\n".join(([f"({left} earlier)"] if left else []) + kept[::-1])

@@ -541,10 +541,22 @@ def _trim(trace: traceback.TracebackException, seen: set[int]) -> None:
     filename = getattr(trace, "filename", None)
     if isinstance(filename, str) and _is_cell(filename):
         trace.filename = "<cell>"
+    if _says_the_same(trace, trace.__cause__):
+        trace.__cause__ = None
+    if _says_the_same(trace, trace.__context__):
+        trace.__context__ = None
     linked = [trace.__cause__, trace.__context__, *(getattr(trace, "exceptions", None) or ())]
     for other in linked:
         if other is not None:
             _trim(other, seen)
+
+
+def _says_the_same(trace: traceback.TracebackException, inner: traceback.TracebackException | None) -> bool:
+    """Whether `inner` went through libraries alone and is told by `trace` in the same words: pandas raises its KeyError
+    twice."""
+    if inner is None or not all(_is_library(frame.filename) for frame in inner.stack):
+        return False
+    return [*inner.format_exception_only()] == [*trace.format_exception_only()]
 
 
 def _is_cell(filename: str) -> bool:
@@ -568,5 +580,7 @@ def _is_library(filename: str) -> bool:
         return True
     path = Path(filename)
     if {"site-packages", "dist-packages"} & set(path.parts):
+        return True
+    if path.suffix in (".pyx", ".pxi") and not path.exists():  # compiled: named as where it was built
         return True
     return any(path.is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))

@@ -4,263 +4,20 @@ Call these on the main thread, between cells: the namespace is read, never chang
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import datetime
-import decimal
-import fractions
-import pathlib
 import re
-import sys
 import time
 import types
-import uuid
 import warnings
-import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from ipyagent.kernel.previews import MISSING, Group, PreviewContext, TypeInfo, clip, find, one_line, open_look
-from ipyagent.kernel.previews._context import class_module, instance_dict, loaded, slots
-from ipyagent.kernel.previews.arrays import mapped, plain_array
+from ipyagent.kernel.fingerprints import Late, fingerprint
+from ipyagent.kernel.previews import Group, PreviewContext, TypeInfo, clip, find, one_line, open_look
+from ipyagent.kernel.previews._context import class_module, instance_dict, loaded
 from ipyagent.kernel.previews.objects import signature
-from ipyagent.kernel.previews.pandas_tables import is_readable, plain_table
 from ipyagent.redaction import mask
-
-# ---- A number for what a variable holds, so that a change in place is noticed: contents of plain values, of tables
-# and of arrays, all of them when they are small and a regular sample when not. No code of the user runs. What
-# cannot be read so has no fingerprint, and nobody may say that it is unchanged.
-
-MOST_BYTES = 4_000_000
-"""Bytes of an array that are read whole; of a larger one every so many elements."""
-MOST_CELLS = 20_000
-"""Cells of a column of objects that are read."""
-MOST_NODES = 5_000
-"""Elements of containers that are read, those of nested ones included."""
-DEPTH = 4
-_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, collections.Counter, collections.OrderedDict)
-_HASHED = (
-    types.BuiltinFunctionType, range, datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
-    pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath,
-)
-
-
-_PLAIN = (type(None), bool, int, float, complex, bytes, str)
-_STORED_AS_NUMBERS = ("DatetimeTZDtype", "PeriodDtype", "IntervalDtype")
-"""Types of pandas whose own hashing reads the stored numbers, and makes no object of each."""
-
-
-class _Unreadable(Exception):
-    """Something in it cannot be read without running code of the user."""
-
-
-class _Late(Exception):
-    """It takes longer than it may."""
-
-
-def _fingerprint(value: Any, late: Callable[[], bool]) -> int | None:
-    """The number; None for what cannot be read. Raises _Late as soon as `late()`."""
-    try:
-        return _Reader(late).of(value, 0)
-    except _Unreadable:
-        return None
-    except _Late:
-        raise
-    except Exception:  # noqa: BLE001 - a broken object of a library is one that cannot be read
-        return None
-
-
-class _Reader:
-    def __init__(self, late: Callable[[], bool]) -> None:
-        self._late = late
-        self._left = MOST_NODES
-        self._path: set[int] = set()
-        self._ways: dict[int, tuple[type, Callable[[Any, int], int]]] = {}
-        """How values of a class are read, by its id: hashing or comparing a class may run its metaclass."""
-
-    def of(self, value: Any, depth: int) -> int:
-        cls = type(value)
-        if cls is str:
-            return hash(value if len(value) < 1_000_000 else (len(value), value[:50_000], value[-50_000:]))
-        known = self._ways.get(id(cls))
-        if known is None:
-            known = self._ways[id(cls)] = (cls, self._way(cls))
-        return known[1](value, depth)
-
-    def _way(self, cls: type) -> Callable[[Any, int], int]:
-        kind = TypeInfo(cls)
-        if kind.exactly(*_PLAIN):
-            return lambda value, depth: hash((kind.name, value if value == value else "nan"))
-        if kind.exactly(*_CONTAINERS):
-            return self._container
-        if kind.is_library("numpy", "ndarray"):
-            return lambda value, depth: self._array(value)
-        if kind.is_library("pandas", "DataFrame"):
-            return lambda value, depth: self._frame(plain_table(value, "DataFrame"))
-        if kind.is_library("pandas", "Series"):
-            return lambda value, depth: self._series(plain_table(value, "Series"))
-        if kind.genuine("pandas") and kind.is_library("pandas", "Index"):
-            return lambda value, depth: self._index(value)
-        if kind.genuine("polars") and kind.is_library("polars", "DataFrame", "Series"):
-            return lambda value, depth: self._polars(value)
-        if cls is types.FunctionType:
-            return lambda value, depth: hash(
-                (self._code(value.__code__), value.__name__, len(value.__defaults__ or ()))
-            )
-        if kind.exactly(datetime.datetime, datetime.time):
-            return lambda value, depth: hash(value.replace(tzinfo=None))  # a time zone may be the user's own code
-        if kind.genuine("pandas") and kind.is_library("pandas", "Timestamp"):
-            return lambda value, depth: hash((kind.name, value.asm8.tobytes()))
-        if kind.exactly(*_HASHED) or (kind.genuine("pandas") and kind.is_library("pandas", "Timedelta", "Period")):
-            return lambda value, depth: hash(value)
-        if kind.is_library("numpy", "generic") and kind.genuine("numpy"):
-            return lambda value, depth: hash((kind.name, value.tobytes()))
-        if all(class_module(base) == "__main__" for base in kind.mro[:-1]):
-            return lambda value, depth: self._object(value, kind, depth)
-        return _unreadable
-
-    def _object(self, value: Any, kind: TypeInfo, depth: int) -> int:
-        """What an object of a class of the user's keeps in its dictionary and slots."""
-        if depth > DEPTH or id(value) in self._path:
-            raise _Unreadable
-        self._path.add(id(value))
-        kept = {**slots(value), **instance_dict(value)}
-        self._left -= len(kept)
-        if self._left < 0:
-            raise _Unreadable
-        made = hash((kind.name, tuple((hash(name), self.of(held, depth + 1)) for name, held in kept.items())))
-        self._path.discard(id(value))
-        return made
-
-    def _container(self, value: Any, depth: int) -> int:
-        if depth > DEPTH or id(value) in self._path:
-            raise _Unreadable
-        self._check()
-        self._path.add(id(value))
-        cls = next(known for known in _CONTAINERS if type(value) is known)
-        parts: list[int] = []
-        items: Any = dict.items(value) if issubclass(cls, dict) else value
-        for item in items:
-            self._left -= 1
-            if self._left < 0:
-                break
-            if issubclass(cls, dict):
-                parts.append(hash((self.of(item[0], depth + 1), self.of(item[1], depth + 1))))
-            else:
-                parts.append(self.of(item, depth + 1))
-        if self._left < 0 and cls is list:  # an element added at the end of a long list, or changed there
-            parts += [self.of(item, DEPTH) for item in value[-20:] if type(item) in (str, int, float, bool)]
-        self._path.discard(id(value))
-        ordered = cls not in (set, frozenset)
-        return hash((cls.__name__, len(value), tuple(parts) if ordered else sum(parts)))
-
-    def _array(self, value: Any) -> int:
-        if mapped(value):
-            raise _Unreadable
-        return self._plain(plain_array(value))
-
-    def _plain(self, array: Any) -> int:
-        size = int(array.size)
-        if array.dtype.kind == "V":
-            raise _Unreadable
-        if array.dtype.kind == "O":
-            return hash((array.shape, self._cells(array.reshape(-1)[:: max(1, -(-size // MOST_CELLS))].tolist())))
-        return hash((array.shape, array.dtype.str, _crc(array)))
-
-    def _frame(self, frame: Any) -> int:
-        if frame is MISSING:
-            raise _Unreadable
-        columns = len(frame.columns)
-        if columns > 2_000:
-            raise _Unreadable
-        each = getattr(frame, "_iter_column_arrays", None)  # a tenth of the time that `iloc` takes
-        arrays = each() if each else (frame.iloc[:, at].array for at in range(columns))
-        return hash((self._index(frame.columns), self._index(frame.index), *map(self._values, arrays)))
-
-    def _series(self, series: Any) -> int:
-        if series is MISSING:
-            raise _Unreadable
-        return hash((self._cell(series.name), self._values(series.array), self._index(series.index)))
-
-    def _index(self, index: Any) -> int:
-        names = self._cells(list(index.names))
-        if TypeInfo(type(index)).name == "RangeIndex":
-            return hash((names, index.start, index.stop, index.step))
-        if TypeInfo(type(index)).name == "MultiIndex":
-            return hash((names, *map(self._values, index.codes), *map(self._index, index.levels)))
-        return hash((names, self._values(index.array)))
-
-    def _values(self, values: Any) -> int:
-        """An array of numpy, or one of pandas that a column or an index has."""
-        self._check()
-        dtype = values.dtype
-        if TypeInfo(type(dtype)).top == "numpy" or TypeInfo(type(values)).name == "NumpyExtensionArray":
-            return self._plain(values if type(values) is sys.modules["numpy"].ndarray else values.to_numpy())
-        if not is_readable(values):
-            raise _Unreadable
-        if hasattr(dtype, "categories"):
-            return hash((self._values(values.codes), self._index(values.categories), values.ordered))
-        rows = len(values)
-        numbers = dtype.kind in "biuf" or TypeInfo(type(dtype)).name in _STORED_AS_NUMBERS
-        part = values[:: max(1, -(-rows // (MOST_BYTES // 8 if numbers else MOST_CELLS)))]
-        if numbers:
-            return hash((str(dtype), rows, _crc(sys.modules["pandas"].util.hash_array(part))))
-        if dtype.kind in "mM":  # of Arrow
-            part = part.__arrow_array__().cast("int64").to_pylist()
-            return hash((str(dtype), rows, tuple(part)))
-        return hash((str(dtype), rows, self._cells(part.tolist())))
-
-    def _polars(self, value: Any) -> int:
-        frame = value.to_frame() if hasattr(value, "to_frame") else value
-        part = frame.gather_every(max(1, -(-frame.height // 200_000)))
-        hashes = part.hash_rows(seed=0)
-        names = tuple(frame.columns)
-        kinds = str(list(frame.schema.values()))
-        return hash((frame.height, names, kinds, tuple(hashes[:2_000].to_list()), hashes.sum()))
-
-    def _code(self, code: types.CodeType, depth: int = 0) -> int:
-        consts = tuple(
-            hash(part) if type(part) in _PLAIN else self._code(part, depth + 1)
-            for part in code.co_consts
-            if type(part) in _PLAIN or (type(part) is types.CodeType and depth < DEPTH)
-        )
-        return hash((code.co_code, code.co_names, consts))
-
-    def _check(self) -> None:
-        if self._late():
-            raise _Late
-
-    def _cells(self, cells: list[Any]) -> tuple[int, ...]:
-        made: list[int] = []
-        for at in range(0, len(cells), 500):
-            self._check()
-            made += map(self._cell, cells[at : at + 500])
-        return tuple(made)
-
-    def _cell(self, cell: Any) -> int:
-        """One cell; of an object that cannot be read, its type alone: such a cell is not compared."""
-        try:
-            return self.of(cell, DEPTH - 1)
-        except _Unreadable:
-            if TypeInfo(cls := type(cell)).top not in ("pandas", "numpy", "builtins"):
-                raise
-            return hash(cls.__name__)
-
-
-def _unreadable(value: Any, depth: int) -> int:
-    raise _Unreadable
-
-
-def _crc(array: Any) -> int:
-    """CRC-32 of an array's elements in their order, or of a sample of them."""
-    numpy = sys.modules["numpy"]
-    size = max(1, int(array.nbytes))
-    step = -(-size // MOST_BYTES)
-    flat = array.reshape(-1) if array.flags.c_contiguous or step == 1 else array.ravel(order="K")
-    part = flat[::step] if step > 1 else flat
-    return zlib.crc32(numpy.ascontiguousarray(part).view(numpy.uint8).data)
-
 
 _OWN = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[iod]h|__\w*__|_exit_code|_agent|In|Out|exit|quit|get_ipython")
 _SHARE = {Group.SCALARS: 1, Group.FRAMES: 4, Group.ARRAYS: 2, Group.CONTAINERS: 2, Group.OBJECTS: 2}
@@ -331,9 +88,11 @@ def survey(
     seconds: float = 0.3,
     hidden: Collection[str] = frozenset(),
     inputs: Iterable[str] = (),
+    attached: Collection[str] = (),
 ) -> tuple[str, ReportedVariables]:
     """What the model should be told of the variables, given what it was told: all of them as `summarize` does, or
-    with `told` only the lines `new: …`, `changed: …` and `gone: …`; "" for no news. And what it has been told then."""
+    with `told` only the lines `new: …`, `changed: …` and `gone: …`; "" for no news. And what it has been told then.
+    Those that are `attached` are told by type and size alone: they are shown below."""
     start = time.perf_counter()
 
     def left() -> float:
@@ -364,7 +123,7 @@ def survey(
             last.append(f"may have changed (too little time to compare): {_names(unsure, 300)}")
         room = limit - sum(len(line.encode()) + 1 for line in last)
         news = [row for row in rows if row[0] in words]
-        text, names = _listing(open_look(left() * 0.7), news, room, words.__getitem__)
+        text, names = _listing(open_look(left() * 0.7), news, room, words.__getitem__, attached)
         prints |= _prints([row for row in rows if row[0] not in before], left())[0]
     names |= frozenset() if told is None else told.names - told.gone(prints)
     return "\n".join(filter(None, (text, *last))), ReportedVariables(
@@ -396,7 +155,7 @@ def _prints(rows: list[tuple[str, Any]], seconds: float) -> tuple[dict[str, _Pri
         content = None
         one = look.again(seconds / 2)
         if not look.spent():
-            with contextlib.suppress(_Late):
+            with contextlib.suppress(Late):
                 content = _content(look, one, name, value)
         if content is None:
             unread[name] = one.spent()
@@ -406,18 +165,22 @@ def _prints(rows: list[tuple[str, Any]], seconds: float) -> tuple[dict[str, _Pri
 
 def _content(look: PreviewContext, one: PreviewContext, name: str, value: Any) -> object:
     """What is compared to notice a change: the contents, or where they cannot be read what a line shows of them and
-    which object it is. Raises _Late."""
-    made = _fingerprint(value, lambda: look.spent() or one.spent())
+    which object it is. Raises Late."""
+    made = fingerprint(value, lambda: look.spent() or one.spent())
     if made is not None or look.family(value).name in _NEVER_CHANGE:
         return made if made is not None else (id(value),)
     shown = one.line(value, 200, name)
     if one.spent(0.4):  # a line says less when time is short
-        raise _Late
+        raise Late
     return (shown, id(value))
 
 
 def _listing(
-    look: PreviewContext, rows: list[tuple[str, Any]], limit: int, word: Callable[[str], str]
+    look: PreviewContext,
+    rows: list[tuple[str, Any]],
+    limit: int,
+    word: Callable[[str], str],
+    attached: Collection[str] = (),
 ) -> tuple[str, frozenset[str]]:
     """Lines for the variables, and the names that got one. `word` stands before a name."""
     groups = {name: look.family(value).group for name, value in rows}
@@ -428,7 +191,7 @@ def _listing(
     others = [row for row in rows if groups[row[0]] not in _SHARE]
     last = _functions(look, others, min(_FUNCTIONS, limit // 4), word)
     room = limit - sum(len(line.encode()) + 1 for line in last)
-    lines = _lines(look, plain, room, word)
+    lines = _lines(look, plain, room, word, attached)
     lines = {name: lines[name] for name in sorted(lines, key=ranks.__getitem__)}
     room -= sum(len(line.encode()) + 1 for line in lines.values())
     rest: dict[str, list[str]] = {}
@@ -456,7 +219,11 @@ def _rank(look: PreviewContext, name: str, value: Any) -> tuple[int, int]:
 
 
 def _lines(
-    look: PreviewContext, ranked: list[tuple[str, Any]], limit: int, word: Callable[[str], str]
+    look: PreviewContext,
+    ranked: list[tuple[str, Any]],
+    limit: int,
+    word: Callable[[str], str],
+    attached: Collection[str],
 ) -> dict[str, str]:
     """By name a line for each variable while room and time last. While single values are told, room is kept for the
     names and sizes of tables."""
@@ -475,7 +242,10 @@ def _lines(
             continue
         width = max(min(60 * weights[at], spare), spare * weights[at] // sum(weights[at:]))
         most = _MOST.get(groups[at], width) if len(ranked) > 1 else width
-        shown = _row(look, word(name), name, value, min(width, most))
+        if name in attached:
+            shown = clip(f"{word(name)}{_label(name)}  {look.short(value)} (shown below)", max(width, 12))
+        else:
+            shown = _row(look, word(name), name, value, min(width, most))
         lines[name] = shown
         room -= len(shown.encode()) + 1
     return lines

@@ -53,6 +53,23 @@ def test_variables_are_told_once_and_then_what_is_new_changed_or_gone(place: Com
     assert told_in(standing(place.session(agent).view.messages)) == {"RATE", "items", "word", "new"}
 
 
+def test_a_mentioned_variable_is_shown_once_and_a_long_cell_is_cut_at_a_line_with_where_the_rest_is(
+    place: CompactRoom,
+) -> None:
+    agent = place.agent()
+    lines = [f"number_{n} = {n}  # a line of the user's" for n in range(40)]
+    run(agent, "\n".join([*lines, "table = dict(a=list(range(99)))"]))
+    number = len(agent.shell.user_ns["In"]) - 1
+    place.turn(agent, "sum up @table please")
+    [told] = contexts(place.bodies[-1])
+    assert "\ntable  dict 1 (shown below)\n" in told
+    kept, _, rest = told.partition("Run by the user since the last request:\n```\n")[2].partition("\n```\n")
+    assert kept.split("\n") == lines[: kept.count("\n") + 1]
+    source = agent.shell.user_ns["In"][number]
+    left = len(source) - len(kept)
+    assert rest.startswith(f"(… {left:,} more characters: In[{number}] in python has all of it)")
+
+
 def test_what_the_model_itself_made_is_told_by_its_lines_too(place: CompactRoom) -> None:
     agent = place.agent()
     run(agent, "x = 1")

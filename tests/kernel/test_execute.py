@@ -117,6 +117,10 @@ def test_errors_are_short_and_show_only_the_users_code(shell: Any) -> None:
     assert "IPython" not in got.error
     assert "ipyagent" not in got.error
     assert got.output == ""
+    got = run(shell, "import pandas as pd\npd.DataFrame({'a': [1]})['b']")
+    assert got.error.count("KeyError: 'b'") == 1
+    assert ".pyx" not in got.error
+    assert 'File "<cell>", line 2' in got.error
 
 
 @pytest.mark.parametrize(

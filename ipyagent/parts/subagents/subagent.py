@@ -150,11 +150,14 @@ class ReturnedVariables:
         self._namespace = namespace
         values = self.values
 
-        def hand_back(*names: str, **named: Any) -> None:
+        def hand_back(*names: object, **named: Any) -> None:
             """Give variables to the user: `hand_back("clean")` or `hand_back(clean=df)`."""
             found = dict(named)
             for name in names:
-                if not isinstance(name, str) or name not in namespace():
+                if not isinstance(name, str):
+                    how = 'hand_back("clean") or hand_back(clean=df)'
+                    raise TypeError(f"hand_back takes names, not a {type(name).__name__}: write {how}")
+                if name not in namespace():
                     raise NameError(f"hand_back: there is no variable {name!r}; write hand_back(name=value)")
                 found[name] = namespace()[name]
             for name in found:

@@ -28,7 +28,7 @@ from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.budget import spent_today
 from ipyagent.parts.subagents import SubagentManager, run_subagents
-from ipyagent.parts.subagents.subagent import STANDS
+from ipyagent.parts.subagents.subagent import STANDS, ReturnedVariables
 from ipyagent.parts.subagents.types import words
 from ipyagent.practice.replies import Fault, Reply, calls, cut, fault, text, tool
 
@@ -155,6 +155,8 @@ def test_nothing_of_the_users_is_overwritten_and_those_of_one_task_have_names_of
     said, failed = result_texts(rig.bodies("odd job")[-1])[0]
     assert failed
     assert "choose another name" in said
+    with pytest.raises(TypeError, match=r'takes names, not a list: write hand_back\("clean"\)'):
+        ReturnedVariables().function(dict)([1, 2])
 
 
 def test_eight_at_once_one_stopped_one_failing_one_hung(make_rig: Make) -> None:

@@ -87,7 +87,10 @@ SAID = SAID_BEGINS + "{but}:\n<user-messages>\n{lines}\n</user-messages>"
 SAID_CUT = "; where characters or turns are left out, this says so"
 SAID_LEAST = 40
 """Tokens that a message keeps at least; where that is too much for all of them, the oldest are left out."""
-KEPT = "Results of it that are kept whole; read them again instead of making them again:\n{lines}"
+KEPT = "Results of it that are kept whole; read them again instead of making them again{but}:\n{lines}"
+KEPT_HANDLES = " (a handle is gone with its kernel, the file stays)"
+KEPT_CALL = 100
+"""Characters of the call that is named with such a result."""
 KEPT_TOKENS = 2_000
 REQUEST_OPEN = "The user's newest request, word for word:"
 REQUEST_DONE = "The user's newest request until now, word for word; what came of it is in the summary:"
@@ -249,7 +252,8 @@ def head_of(summary: str, gone: Range) -> list[Block]:
     blocks = [text_block(SUMMARY.format(what=what, whose=whose, summary=summary))]
     lines = _stored(gone.blocks)
     if lines:
-        blocks.append(text_block(KEPT.format(lines="\n".join(lines))))
+        but = KEPT_HANDLES if any(" handle=" in line for line in lines) else ""
+        blocks.append(text_block(KEPT.format(but=but, lines="\n".join(lines))))
     return blocks
 
 
@@ -390,13 +394,19 @@ def _smaller(now: LayerContext, made: Compacted, before: int) -> int:
 
 
 def _stored(blocks: Iterable[Block]) -> list[str]:
-    """Where stored results named in these blocks are, newest kept when they are many."""
+    """Where stored results named in these blocks are, and of which calls, newest kept when they are many."""
     found: dict[str, None] = {}
+    calls: dict[str, str] = {}
     for block in blocks:
+        if block.get("type") == "tool_use":
+            given = " ".join(msgspec.json.encode(block["input"]).decode().split())
+            short = given if len(given) <= KEPT_CALL else given[:KEPT_CALL] + "…"
+            calls[block["id"]] = f" of {block['name']} {guarded(short)}"
         parts = block.get("content") if block.get("type") == "tool_result" else [block]
         for part in parts if isinstance(parts, list) else []:
             for match in _STORED.finditer(str(part.get("text", "")) if part.get("type") == "text" else ""):
                 line = "- " + next(group for group in match.groups() if group)
+                line += calls.get(block.get("tool_use_id", ""), "")
                 found.pop(line, None)
                 found[line] = None
     lines: list[str] = []

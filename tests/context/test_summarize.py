@@ -17,8 +17,10 @@ import pytest
 from compact_room import GOOD, Answer, CompactRoom, compact_room, directive_in, plain, words
 
 from ipyagent import Agent
+from ipyagent.context.boundary import Range, head_of
 from ipyagent.context.summarize import rounds_to_drop, shortened, stated_gap
 from ipyagent.errors import CompactionFailed
+from ipyagent.journal.blocks import text_block
 from ipyagent.journal.events import Compacted, ForkEnded, LayerDecision, LayerFailed, ToolReturned
 from ipyagent.journal.protocols import ForkOrder
 from ipyagent.journal.tokens import estimate_text
@@ -595,6 +597,16 @@ def test_a_smaller_window_of_another_model_is_compacted_into(room: CompactRoom) 
     room.nothing_refused()
 
 
+def test_a_stored_result_with_a_handle_is_listed_with_the_call_it_is_of_and_how_long_the_handle_holds() -> None:
+    call = {"type": "tool_use", "id": "a", "name": "python", "input": {"code": "x" * 300}}
+    stored = text_block('<persisted-output path="s/a.txt" handle="_agent[\'r1\']">\n0\n</persisted-output>')
+    result = {"type": "tool_result", "tool_use_id": "a", "content": [stored]}
+    gone = Range(first=1, last=2, blocks=(call, result), tokens=9, words="turn 1", whole=True, tail=True)
+    heading, line = plain(head_of("done", gone)).split("\n")[-2:]
+    assert heading.endswith("again (a handle is gone with its kernel, the file stays):")
+    assert line == f"- path=\"s/a.txt\" handle=\"_agent['r1']\" of python {{\"code\":\"{'x' * 91}…"
+
+
 def test_stored_results_stay_reachable_after_compactions_and_another_day_the_same_bytes_go_out(
     room: CompactRoom,
 ) -> None:
@@ -602,11 +614,14 @@ def test_stored_results_stay_reachable_after_compactions_and_another_day_the_sam
     room.turn(agent, "print", tool("python", {"code": "print('abc ' * 20000)"}), text("printed"))
     agent.compact()
     (made,) = room.of(agent, Compacted)
-    assert "tool-results/" in plain(made.blocks)
+    kept = ' of python {"code":"print(\'abc \' * 20000)"}'
+    [line] = [line for line in plain(made.blocks).split("\n") if line.startswith("- path=")]
+    assert "tool-results/" in line
+    assert line.endswith(kept)
     for number in (3, 4):
         room.turn(agent, f"another box: {words(number)}", text("weighed"))
     agent.compact()
-    assert "tool-results/" in plain(room.of(agent, Compacted)[-1].blocks)
+    assert line in plain(room.of(agent, Compacted)[-1].blocks).split("\n")
     room.turn(agent, "go on", text("ok"))
     wire = room.session(agent).view.wire()
     later = room.resumed(agent)

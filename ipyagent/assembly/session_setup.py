@@ -32,7 +32,7 @@ from ipyagent.context.reminders import VARIABLES, EnvironmentSnapshot, told_in, 
 from ipyagent.journal.events import ModelChosen
 from ipyagent.journal.journal import FOLDER as RESULTS
 from ipyagent.journal.protocols import ReadStamp, Tool, Workspace
-from ipyagent.kernel.cell_marks import PIN, CellMarks, Runs, mark_of
+from ipyagent.kernel.cell_marks import CellMarks, Runs
 from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.scope import users_namespace
 from ipyagent.kernel.thread import AgentLoop
@@ -191,12 +191,8 @@ class NotebookObserver:
         `attached` are variables that stand in full beside the block."""
         inputs = self.inputs()
         hidden, new = self.marks.hidden_inputs(inputs), range(self._passed, len(inputs))
-        pinned = {cell.source.strip() for cell in self.marks.saved().cells if cell.mark == PIN}
-        ran = [(inputs[number].strip(), self.marks.error_of(number), number) for number in new if number not in hidden]
-        cells = [  # those that are pinned are told as such
-            (mask(source), mask(error), number)
-            for source, error, number in ran if error or (source not in pinned and mark_of(source) != PIN)
-        ]  # fmt: skip
+        ran = [number for number in new if number not in hidden]
+        cells = [(mask(inputs[number].strip()), mask(self.marks.error_of(number)), number) for number in ran]
         hidden, told = self._shell.user_ns_hidden, self._told
         told = next((self._listed[block] for block in reversed(self._listed) if block in (standing or ())), told)
         if told is not None and (standing is None or told.names - told.gone(self._shell.user_ns) - told_in(standing)):

@@ -36,6 +36,11 @@ def mark_of(source: str, tags: Any = None) -> str:
     return HIDE if HIDE in marks else PIN if PIN in marks else ""
 
 
+def bare(source: str) -> str:
+    """The text of a cell without its mark."""
+    return _COMMENT.sub("", source, count=1).strip()
+
+
 class Marked(NamedTuple):
     """A marked cell: its `mark`, its id ("" where it has none) and its source."""
 
@@ -193,9 +198,9 @@ class CellMarks:
                     found[key] = Marked(mark, ident or key, source.rstrip())
         return list(found.values())
 
-    def known(self) -> frozenset[str]:
-        """The ids of the cells of which it is known how they are marked now: those of the file, and those that ran."""
-        return self.saved().idents | {ident for ident, _ in self._runs.cells.values()}
+    def unmarked(self) -> frozenset[str]:
+        """The texts, without a mark, of what was run."""
+        return frozenset(bare(source) for source in self.inputs())
 
     def told(self, mark: str) -> str:
         """The cells with a mark for the user, a line each, and how to mark one."""

@@ -81,6 +81,9 @@ function initialize({ model }) {
     style.remove();
   };
   model.on("destroy", leave);
+  const kernel = model.widget_manager?.kernel; // without it nobody hears a click any more
+  kernel?.disposed?.connect?.(leave);
+  kernel?.statusChanged?.connect?.((_, status) => status.endsWith("restarting") && leave());
   return leave;
 }
 

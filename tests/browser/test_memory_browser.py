@@ -201,6 +201,8 @@ def test_chips_take_back_in_a_cell_that_has_ended(product: Product) -> None:
         page.shot("chips_taken_back")
         page.save()
         page.shut_down()
+        expect(undo.first).to_be_hidden()  # nobody hears its clicks any more
+        expect(command).to_be_visible()
     with Page(product.jupyter, anew=True) as page:
         page.open("chips.ipynb", kernel=False)
         page.cell(ASKED).locator(".ia-static").wait_for()

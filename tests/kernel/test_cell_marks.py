@@ -18,6 +18,7 @@ from ipyagent.extension.work_cells import roll_back
 from ipyagent.journal.events import Compacted, SystemReminder, TurnsRemoved
 from ipyagent.kernel.cell_marks import HIDDEN, HIDE, PIN, CellMarks, mark_of
 from ipyagent.kernel.scope import make_shell
+from ipyagent.parts.pins import PinnedCells
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -232,13 +233,13 @@ def test_pinned_cells_are_bounded_and_hold_no_secret(made: CompactRoom) -> None:
     assert key not in told[0].text
 
 
-def test_a_pinned_cell_of_a_terminal_is_the_one_that_ran(made: CompactRoom) -> None:
+@pytest.mark.parametrize("unpinned", [False, True])
+def test_a_pinned_cell_of_a_terminal_is_the_one_that_ran(made: CompactRoom, unpinned: bool) -> None:
     agent = made.agent()
     agent.shell.run_cell("# agent-pin\nunit = 'kg'", store_history=True)
     made.turn(agent, "one")
     made.turn(agent, "two")
     assert [event.why for event in pins(made, agent)] == ["pinned: In[1]"]
-    assert as_json(made.bodies[-1]).count("unit = 'kg'") == 1, "not among what the user ran, too"
     agent.close()
     later = made.agent()
     later.resume()
@@ -248,10 +249,27 @@ def test_a_pinned_cell_of_a_terminal_is_the_one_that_ran(made: CompactRoom) -> N
     later.compact("")
     made.turn(later, "five")
     assert as_json(made.bodies[-1]).count("unit = 'kg'") == 1
-    later.shell.run_cell("# agent-pin\nunit = 'kg'", store_history=True)
-    later.shell.run_cell("# agent-pin\nunit = 'g'", store_history=True)
+    assert "run in an earlier kernel, until" in later.part(PinnedCells)._told("")
+    assert "In[1]" in later.part(PinnedCells)._told("")
+    later.shell.run_cell("unit = 'kg'" if unpinned else "# agent-pin\nunit = 'g'", store_history=True)
     made.turn(later, "six")
-    assert [event.why for event in pins(made, later)[1:]] == ["pinned: In[2]"]
+    last = "no longer pinned: In[1]" if unpinned else "pinned: In[1]"
+    assert [event.why for event in pins(made, later)[1:]] == [last]
+    assert "earlier kernel" not in later.part(PinnedCells)._told("")
+
+
+def test_a_pinned_cell_that_is_deleted_is_pinned_no_longer_in_the_next_kernel_either(made: CompactRoom) -> None:
+    agent = made.agent()
+    notebook = agent.sessions.notebook = made.folder / "work.ipynb"
+    save(notebook, cell("units", "# agent-pin\nunit = 'kg'"), cell("other", "x = 1"))
+    made.turn(agent, "one")
+    agent.close()
+    save(notebook, cell("other", "x = 1"))
+    later = made.agent()
+    later.sessions.notebook = notebook
+    later.resume()
+    made.turn(later, "two")
+    assert [event.why for event in pins(made, later)] == ["pinned: units", "no longer pinned: units"]
 
 
 # ---------------------------------------------------------------------- a turn taken back

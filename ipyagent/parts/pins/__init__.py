@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ipyagent.context.reminders import guarded
 from ipyagent.errors import UsageError
+from ipyagent.escape import line
 from ipyagent.journal.events import (
     Block,
     Compacted,
@@ -25,7 +26,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.journal import clean
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.kernel.cell_marks import PIN
+from ipyagent.kernel.cell_marks import PIN, bare
 from ipyagent.parts import Command, Part, TakenIn, Turn
 
 if TYPE_CHECKING:
@@ -107,14 +108,15 @@ class Pins:
                 self._standing.pop(ident, None)
                 self._earlier.pop(ident, None)
 
-    def with_earlier(self, shown: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
-        """What is pinned now, with what was pinned in an earlier kernel by a cell that nobody has unpinned since: one
-        that is not among the `known`, and has not run again."""
-        texts = set(shown.values())
+    def with_earlier(self, shown: Mapping[str, str], ran: Collection[str], file: bool) -> dict[str, str]:
+        """What is pinned now, with what earlier kernels ran pinned and no notebook file could show: cells without an
+        id, and where there is no `file` all of them. Those without an id stay until this kernel runs such a pinned
+        cell, and each until one of its text (`ran`, without marks) runs."""
+        anew = any(map(_numbered, shown))
         kept = {
             ident: text
             for ident, text in self._earlier.items()
-            if ident not in shown and ident not in known and text not in texts
+            if bare(text) not in ran and (not anew if _numbered(ident) else not file)
         }
         return {**kept, **shown}
 
@@ -127,6 +129,11 @@ class Pins:
             return None
         why = f"pinned: {', '.join(new)}" if new else f"no longer pinned: {', '.join(gone)}"
         return SystemReminder(text=text, why=why, tokens=estimate_text(text), layer=LAYER)
+
+
+def _numbered(ident: str) -> bool:
+    """Whether this stands for a cell without an id."""
+    return ident.startswith("In[")
 
 
 def _text(blocks: Iterable[Block]) -> str:
@@ -148,26 +155,33 @@ class PinnedCells(Part):
     def _told(self, rest: str) -> str:
         if rest:
             raise UsageError("%agent pin takes no argument; write requests in a %%agent cell")
-        self._marks.notebook = self._agent.sessions.notebook
-        return self._marks.told(PIN)
+        self._marks.notebook, session = self._agent.sessions.notebook, self._agent.session
+        earlier: dict[str, str] = {}
+        if session is not None:
+            shown = {cell.ident: "" for cell in self._marks.marked(PIN)}
+            earlier = session.folded(Pins).with_earlier(shown, *self._now()[1:])
+        left = ", ".join(line(ident) for ident, text in earlier.items() if text)
+        more = f"\nrun in an earlier kernel, until a cell is pinned in this one or that cell runs unpinned: {left}"
+        return self._marks.told(PIN) + more * bool(left)
 
     def snapshot(self, text: str) -> TakenIn:
         return TakenIn(self._now())
 
-    def _now(self) -> tuple[list[tuple[str, str]], frozenset[str]]:
-        """The pinned cells, and the ids of all cells that are known. On the main thread."""
-        return [(cell.ident, cell.source) for cell in self._marks.marked(PIN)], self._marks.known()
+    def _now(self) -> tuple[list[tuple[str, str]], frozenset[str], bool]:
+        """The pinned cells, the texts of all that ran, and whether a notebook file was read. On the main thread."""
+        cells = [(cell.ident, cell.source) for cell in self._marks.marked(PIN)]
+        return cells, self._marks.unmarked(), bool(self._marks.saved().idents)
 
     @asynccontextmanager
     async def turn(self, turn: Turn) -> AsyncIterator[None]:
         redact, pins = turn.session.redact, turn.session.folded(Pins)
-        cells, known = turn.taken(self) or ((), ())
+        cells, *known = turn.taken(self) or ((), (), True)
         shown = pinned((ident, redact(clean(source))) for ident, source in cells)
-        if (news := pins.news(pins.with_earlier(shown, known))) is not None:
+        if (news := pins.news(pins.with_earlier(shown, *known))) is not None:
             turn.session.record(news)
         yield
 
     async def after_compaction(self, session: Session, workspace: KernelWorkspace, room: int) -> list[tuple[str, str]]:
-        cells, known = await workspace.on_main(self._now)
-        found = words(session.folded(Pins).with_earlier(pinned(cells), known))
+        cells, *known = await workspace.on_main(self._now)
+        found = words(session.folded(Pins).with_earlier(pinned(cells), *known))
         return [("pinned cells", session.redact(found))] if found else []

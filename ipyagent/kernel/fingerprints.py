@@ -173,10 +173,13 @@ class _Reader:
         return hash((self._cell(series.name), self._values(series.array), self._index(series.index)))
 
     def _index(self, index: Any) -> int:
+        kind = TypeInfo(type(index))
+        if not kind.genuine("pandas"):
+            raise _Unreadable
         names = self._cells(list(index.names))
-        if TypeInfo(type(index)).name == "RangeIndex":
+        if kind.name == "RangeIndex":
             return hash((names, index.start, index.stop, index.step))
-        if TypeInfo(type(index)).name == "MultiIndex":
+        if kind.name == "MultiIndex":
             return hash((names, *map(self._values, index.codes), *map(self._index, index.levels)))
         return hash((names, self._values(index.array)))
 

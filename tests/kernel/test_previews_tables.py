@@ -85,12 +85,12 @@ def test_a_column_is_told_by_what_it_is_called_and_holds() -> None:
     assert "……" not in "".join(describe("t", pd.DataFrame(columns), limit=limit) for limit in range(100, 700))
 
 
-def test_a_time_zone_of_the_users_is_not_asked() -> None:
-    class Zone(datetime.tzinfo):
-        ready = False
+def test_a_time_zone_or_an_index_of_the_users_is_not_asked() -> None:
+    asked: list[str] = []
 
+    class Zone(datetime.tzinfo):
         def utcoffset(self, when: datetime.datetime | None) -> datetime.timedelta:
-            assert not self.ready, "code of the user ran"
+            asked.append("utcoffset")
             return datetime.timedelta(hours=1)
 
         dst = utcoffset
@@ -100,17 +100,52 @@ def test_a_time_zone_of_the_users_is_not_asked() -> None:
 
         __repr__ = __str__
 
-    zone = Zone()
-    times = pd.DatetimeIndex(["2026-10-25", "2026-10-26"], tz=zone)
-    values = {"t": pd.DataFrame({"x": times}, index=times), "i": times, "s": pd.Series(times), "one": times[0]}
-    zone.ready = True
-    text = summarize(values, seconds=5) + "".join(describe(name, value, seconds=5) for name, value in values.items())
+    times = pd.DatetimeIndex(["2026-10-25", "2026-10-26", "2026-10-27"], tz=Zone())
+    days = pd.IntervalIndex.from_breaks(times)
+    levels = pd.MultiIndex.from_arrays([["a", "b"], times[:2]])
+    labels = {"times": times[:2], "days": days, "both": levels, "kinds": pd.CategoricalIndex(times[:2])}
+    values: dict[str, Any] = labels | {
+        "one": times[0], "day": days[0], "days_listed": list(days), "cat": pd.Categorical(times), "array": days.array,
+        "objects": pd.DataFrame({"day": pd.Series(list(days), dtype=object)}),
+    }  # fmt: skip
+    for name, index in labels.items():
+        values[f"rows_{name}"] = pd.DataFrame({"x": [1, 2]}, index=index)
+        values[f"columns_{name}"] = pd.DataFrame([[1, 2]], columns=index)
+        if name != "both":
+            values |= {f"in_{name}": pd.DataFrame({"x": index}), f"series_{name}": pd.Series(index)}
+    values["ordered"] = pd.Series(pd.Categorical(times, ordered=True))
+    asked.clear()
+    text = summarize(values, limit=9_000, seconds=5)
+    text += "".join(describe(name, value, seconds=5) for name, value in values.items())
+    _, told = survey(values, None, seconds=5)
+    assert survey(values, told, seconds=5)[0] == ""
+    assert asked == []
     assert "no preview" not in text
     assert "no further preview" not in text
     assert "indexed by dt64[us, a Zone]" in text
-    assert "Timestamp 2026-10-24T23:00:00.000000 UTC (time zone: a Zone, not asked)" in text
-    _, told = survey(values, None, seconds=5)
-    assert survey(values, told, seconds=5)[0] == ""
+    moment = "2026-10-2{}T23:00:00.000000 UTC (time zone: a Zone, not asked)".format
+    assert f"Timestamp {moment(4)}" in text
+    assert f"Interval ({moment(4)}, {moment(5)}]" in text
+    for name, what in (("times", "dt64[us, a Zone]"), ("days", "interval dt64[us, a Zone]"), ("kinds", "cat(2)")):
+        head = f"columns_{name}  DataFrame 1 x 2 (columns by position, labels {what} not asked)"
+        assert f"{head}: 0 i64, 1 i64\n" in text
+        assert f"{head}\n  0: i64, 1 to 1, mean 1\n" in text
+    assert list(values["columns_days"].columns) == list(days)
+
+    class Own(pd.Index):
+        @property
+        def names(self) -> Any:
+            asked.append("names")
+            return super().names
+
+        array = names
+
+    frame = pd.DataFrame({"x": [1, 2]})
+    frame._mgr.axes[1] = Own._simple_new(np.array([5, 6]))
+    assert type(frame.index) is Own
+    asked.clear()
+    survey({"frame": frame}, survey({"frame": frame}, None, seconds=5)[1], seconds=5)
+    assert asked == []
 
 
 def test_small_tables_of_pandas_polars_and_arrow_are_counted_exactly() -> None:

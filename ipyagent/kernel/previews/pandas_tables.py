@@ -75,9 +75,20 @@ def is_readable(column: Any) -> bool:
 
 
 def is_known(dtype: Any) -> bool:
-    """Whether a dtype is a library's own, with a time zone that is."""
+    """Whether a dtype is a library's own, with a time zone that is, and so its categories or the ends of its
+    intervals."""
     kind = TypeInfo(type(dtype))
+    if kind.name == "CategoricalDtype" and kind.top in _LIBRARIES:
+        return dtype.categories is None or is_readable(dtype.categories)
+    if kind.name == "IntervalDtype" and kind.top in _LIBRARIES:
+        return dtype.subtype is None or is_known(dtype.subtype)
     return kind.top in _LIBRARIES and (kind.name != "DatetimeTZDtype" or known_zone(dtype.tz))
+
+
+def _unknown(index: Any) -> list[Any]:
+    """The dtypes of an index, or of the levels of one, whose labels cannot be read."""
+    levels = list(index.levels) if TypeInfo(type(index)).name == "MultiIndex" else [index]
+    return [level.dtype for level in levels if not is_readable(level)]
 
 
 def _cells(column: Any, start: int, stop: int) -> list[Any]:
@@ -114,6 +125,16 @@ def missing(column: Any, exact_cells: int, look: PreviewContext) -> tuple[str, b
         return (f"{count:,} missing" if count else ""), True
     share = 100 * count / len(part)
     return f"~{share:{'.2g' if share < 99.5 else '.0f'}}% missing", False
+
+
+def _with_readable_labels(frame: Any) -> tuple[Any, str]:
+    """The frame, and "", or where the labels of its columns cannot be read the same with numbers for them, and that it
+    is so: taking a column out of a frame reads its label."""
+    if not (unknown := _unknown(frame.columns)):
+        return frame, ""
+    numbered = frame.copy(deep=False)
+    numbered.columns = range(len(frame.columns))
+    return numbered, f" (columns by position, labels {dtype_word(unknown[0])} not asked)"
 
 
 def _column(frame: Any, at: int) -> Any:
@@ -182,10 +203,11 @@ def frame_line(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     if frame is MISSING:
         return kind.name
+    frame, labels = _with_readable_labels(frame)
     head = _head(frame, kind)
     if width < 60 and look.depth > 1:
         return f"<{head}>"
-    head += _index_words(frame.index, look)
+    head += _index_words(frame.index, look) + labels
     sampled: list[bool] = []
     columns = look.items(_columns(frame, look, sampled), width - len(head.encode()) - 22, len(frame.columns))
     return f"{head}{' (missing sampled)' if sampled else ''}: {columns}{_reference(frame, kind)}"
@@ -197,10 +219,11 @@ def frame_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     if frame is MISSING:
         yield f"{kind.name} ({kind.module})"
         return
+    frame, labels = _with_readable_labels(frame)
     rows, columns = frame.shape
     own = "" if kind.module.startswith("pandas") else f" ({kind.module}, a pandas DataFrame)"
     index = _index_words(frame.index, look) + _span(frame.index, look)
-    yield f"{_head(frame, kind)}{own}{index}{_reference(frame, kind)}"
+    yield f"{_head(frame, kind)}{own}{index}{labels}{_reference(frame, kind)}"
     shown = min(columns, max(8, width // 110))
     exact_cells = EXACT_CELLS // max(1, shown)
     for at in range(shown):
@@ -227,8 +250,8 @@ def frame_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
 
 
 def _row_label(index: Any, at: int, look: PreviewContext) -> str:
-    levels = list(index.levels) if TypeInfo(type(index)).name == "MultiIndex" else [index]
-    return look.heading(index[at], 36 * min(2, len(levels))) if all(map(is_readable, levels)) else str(at)
+    width = 72 if TypeInfo(type(index)).name == "MultiIndex" and index.nlevels > 1 else 36
+    return str(at) if _unknown(index) else look.heading(index[at], width)
 
 
 def _span(index: Any, look: PreviewContext) -> str:
@@ -257,7 +280,7 @@ def column_words(column: Any, look: PreviewContext, exact_cells: int, width: int
         return f"{text}, {told}" if told else text
     if letter == "b":
         return f"{text}, {_truths(column, exact_cells)}"
-    if getattr(column.dtype, "ordered", False) and is_readable(column.dtype.categories):
+    if getattr(column.dtype, "ordered", False):
         return f"{text}: {_categories(column.dtype, look, width - len(text))}"
     if told := numbers_of(column, look, TEXTS):
         text += f", {told}"
@@ -355,7 +378,7 @@ def index_line(value: Any, look: PreviewContext, width: int) -> str:
         head += f" ({', '.join(look.label(name, 30) for name in list(value.names)[:6])})"
     elif kind.name != "RangeIndex":
         head += f" {dtype_word(value.dtype)}"
-    if not is_readable(value):
+    if _unknown(value):
         return head
     width = min(width, 240)
     return f"{head}: {look.items((look.line(v, 40) for v in value[:20].tolist()), width - len(head), len(value))}"

@@ -201,6 +201,12 @@ def _known(value: Any, look: PreviewContext, width: int) -> str:
     return f"{look.kind(value).name} {clip(one_line(str(value)), max(8, width - 20))}"
 
 
+def _asks_nobody(end: Any) -> bool:
+    """Whether the end of an interval is written without any code of the user."""
+    kind = TypeInfo(type(end))
+    return kind.exactly(int, float) or (kind.genuine("numpy", "pandas") and known_zone(getattr(end, "tzinfo", None)))
+
+
 def _library_scalar(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     if look.depth > 1 and kind.is_library("numpy", "number", "bool_"):
@@ -210,6 +216,9 @@ def _library_scalar(value: Any, look: PreviewContext, width: int) -> str:
     head = "" if look.depth > 1 else f"{kind.name} "
     if kind.name == "Timestamp" and not known_zone(value.tzinfo):
         return f"{head}{value.asm8} UTC (time zone: a {look.kind(value.tzinfo).name}, not asked)"
+    if kind.name == "Interval" and not (_asks_nobody(value.left) and _asks_nobody(value.right)):
+        opening, closing = "[("[value.open_left], "])"[value.open_right]
+        return f"{head}{opening}{look.line(value.left, 80)}, {look.line(value.right, 80)}{closing}"
     return head + clip(one_line(str(value)), max(8, width - len(head)))
 
 

@@ -46,12 +46,13 @@ class _Print(NamedTuple):
 
 class ReportedVariables(NamedTuple):
     """What the model was told of the variables: `prints` has what each held, by name; `names` are those that got a
-    line of their own, as they stand in it; `unread` those of which it was said that they could not be compared, and
-    whether one took too long alone."""
+    line of their own, as they stand in it; `unread` those that could not be compared, and whether one took too long
+    alone; `unsure` those of which that was said and no change since: of none is it said again."""
 
     prints: Mapping[str, _Print]
     names: frozenset[str]
     unread: Mapping[str, bool] = types.MappingProxyType({})
+    unsure: frozenset[str] = frozenset()
 
     def gone(self, namespace: Collection[str]) -> set[str]:
         """Of `names` and others those of variables that a namespace has no more."""
@@ -118,9 +119,9 @@ def survey(
                 unread.setdefault(name, False)
                 prints[name] = then if now.content is None else now
         gone = [one_line(name) for name in before if name not in prints]
-        unsure = [one_line(name) for name in unread if name not in late]
+        said = frozenset() if told is None else told.unsure.intersection(prints).difference(words)
         last = [f"gone: {_names(gone, 300)}"] if gone else []
-        if unsure:
+        if unsure := [one_line(name) for name in unread if name not in said]:
             last.append(f"may have changed (too little time to compare): {_names(unsure, 300)}")
         room = limit - sum(len(line.encode()) + 1 for line in last)
         news = [row for row in rows if row[0] in words]
@@ -128,7 +129,7 @@ def survey(
         prints |= _prints([row for row in rows if row[0] not in before], left())[0]
     names |= frozenset() if told is None else told.names - told.gone(prints)
     return "\n".join(filter(None, (text, *last))), ReportedVariables(
-        {name: prints[name] for name, _ in rows}, names, unread
+        {name: prints[name] for name, _ in rows}, names, unread, said.union(unread)
     )
 
 

@@ -281,7 +281,17 @@ def test_what_there_was_no_time_to_compare_keeps_what_was_known_and_is_never_cal
     text, told = survey(namespace, first, seconds=0.0)
     assert text == "… and 1 more new: new\nmay have changed (too little time to compare): df, n"
     assert survey(namespace, told, seconds=0.0)[0] == "may have changed (too little time to compare): new"
-    assert survey(namespace, told, seconds=5)[0].startswith("changed: df  DataFrame 2 x 1: x i64\nmay have changed")
+    text, told = survey(namespace, told, seconds=5)
+    assert text == "changed: df  DataFrame 2 x 1: x i64\nmay have changed (too little time to compare): new"
+    assert survey(namespace, told, seconds=5)[0] == ""
+    run_in(namespace, "n[0] = 2")  # of it and of `new` it was said, and they were compared since
+    text, told = survey(namespace, told, seconds=0.0)
+    assert text == "may have changed (too little time to compare): df"
+    assert survey(namespace, told, seconds=0.0)[0] == ""
+    assert survey(namespace, told, seconds=5)[0] == "changed: n  list 1 of int: [2]"
+    _, told = survey({name: value for name, value in namespace.items() if name != "n"}, told, seconds=5)
+    _, told = survey(namespace, told, seconds=5)
+    assert survey(namespace, told, seconds=0.0)[0] == "may have changed (too little time to compare): n"
     namespace["n"] = {1: 2}  # its type is told in no time
     assert "… and 1 more changed: n\n" in survey(namespace, first, seconds=0.0)[0]
     _, told = survey(namespace, None, seconds=0.0)

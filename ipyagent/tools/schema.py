@@ -152,12 +152,13 @@ def lines_of(errors: Iterable[ErrorDetails], given: object, parameters: Mapping[
     for error in errors:
         loc, value = list[str](), given
         for part in error["loc"]:
-            inside = isinstance(value, dict) or (isinstance(value, list) and isinstance(part, int))
-            if error["type"] != "missing" and not inside:
-                break  # of several types that are possible, the one that was tried
+            if isinstance(value, dict):
+                value = value.get(part, value)  # or the type that was tried: the value is its
+            elif isinstance(value, list) and isinstance(part, int):
+                value = value[part] if part < len(value) else None
+            elif error["type"] != "missing" or isinstance(value, list):
+                continue  # of several types that are possible, the one that was tried
             loc.append(str(part))
-            inner = value.get(part) if isinstance(value, dict) else None
-            value = value[int(part)] if isinstance(value, list) else inner
         place = ".".join(loc) or "arguments"
         what, got = error["msg"].partition(", unable to parse")[0], ""
         if error["type"] == "missing":
@@ -168,7 +169,7 @@ def lines_of(errors: Iterable[ErrorDetails], given: object, parameters: Mapping[
             value = error["input"]
             shown = repr(value) if isinstance(value, (str, int, float, bool)) else type(value).__name__
             got = f", got {cut(shown, 80)}"
-        if place in wrong:
+        if place in wrong and wrong[place][0] != what:
             what = f"{wrong[place][0]} or {what.removeprefix('Input should be ')}"
         wrong[place] = what, got
     return [f"`{place}`: {what}{got}" for place, (what, got) in wrong.items()]

@@ -6,11 +6,12 @@ import time
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
+from pydantic import BaseModel, Field
 from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure, UsageError
@@ -110,6 +111,20 @@ def test_a_sentence_of_a_docstring_stands_in_one_line(written: str) -> None:
     assert unwrapped(DOCSTRINGS[written]) == DOCSTRINGS[written]
 
 
+@dataclass
+class Disc:
+    radius: float
+
+
+class Square(BaseModel):
+    kind: Literal["square"]
+
+
+class Circle(BaseModel, extra="forbid"):
+    kind: Literal["circle"]
+    span: Span
+
+
 def test_each_wrong_argument_is_one_line() -> None:
     with pytest.raises(ToolFailure) as problem:
         repeat.validate({"times": "ten", "mode": "c", "extra": 1})
@@ -121,6 +136,29 @@ def test_each_wrong_argument_is_one_line() -> None:
     for given in ("x", 3, None, []):
         with pytest.raises(ToolFailure):
             repeat.validate(given)  # type: ignore[arg-type]
+
+    @tool
+    def place(
+        points: list[Span] | str = "", pair: tuple[int, int] = (0, 0),
+        row: tuple[Span, list[tuple[int, str]]] | None = None, either: list[int] | list[str] | None = None,
+        shape: Span | Disc | None = None, deep: list[dict[str, tuple[int, int] | Span]] | None = None,
+        named: Annotated[Square | Circle, Field(discriminator="kind")] | None = None,
+    ) -> str:  # fmt: skip
+        """Place."""
+        return ""
+
+    for name, (value, first) in {
+        "points": ([{"last": 1}], "`points.0.first`: missing"),
+        "pair": ([3], "`pair.1`: missing"),
+        "row": ([{"first": 1}, [[1], "x"]], "`row.1.0.1`: missing"),
+        "either": ([1, "a"], "`either.1`: Input should be a valid integer, got 'a'"),
+        "shape": ({"size": 1}, "`shape.Span.first`: missing"),
+        "deep": ([{"a": [1]}], "`deep.0.a.1`: missing"),
+        "named": ({"kind": "circle", "span": {}}, "`named.circle.span.first`: missing"),
+    }.items():
+        with pytest.raises(ToolFailure) as problem:
+            place.validate({name: value})
+        assert str(problem.value).splitlines()[1] == first
 
 
 def test_null_for_what_may_be_left_out_is_as_if_it_were_left_out(tmp_path: Path) -> None:

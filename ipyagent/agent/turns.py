@@ -173,8 +173,8 @@ class TurnRunner:
 
 
 def _cut_off(session: Session) -> bool:
-    """Whether the newest turn was stopped where neither a reply nor a tool's result says so."""
-    turns, messages = session.history.turns, session.view.messages
+    """Whether the newest turn that is not taken out was stopped where neither a reply nor a tool's result says so."""
+    turns, messages = [turn for turn in session.history.turns if not turn.out], session.view.messages
     if not turns or turns[-1].status != "stopped" or not messages or messages[-1]["role"] != "user":
         return False
     return bool(messages[-1]["content"][-1]["type"] != "tool_result")

@@ -22,7 +22,7 @@ MOST_MEMORIES = 20
 VARIABLES = "Variables now:"
 RUN = "Run by the user since the last request:"
 LEFT_OUT = " (lines that later ones replace were left out)"
-LOST = "The kernel was restarted since. Whatever stands above of these variables, they are gone: {gone}"
+LOST = "The kernel has been restarted since. Whatever is said above about these variables, they are gone: {gone}"
 ALL = "\0all"
 """Stands for every variable: a later block lists them all."""
 _MODES: Mapping[Mode, str] = {

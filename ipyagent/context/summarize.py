@@ -231,12 +231,9 @@ PURPOSE = "compaction"
 UNUSABLE = ("no summary in the reply", "no summary: the model called", "no summary: it ", "the summary is longer")
 """How the faults begin that are the model's own, which it is told of when it is asked again."""
 UNUSED = (
-    "Your last reply to this could not be used ({why}). Write the summary itself, short enough, between <summary> and "
-    "</summary>."
+    "An earlier attempt at this summary could not be used ({why}). Write the summary itself, short enough, between "
+    "<summary> and </summary>."
 )
-SECTIONS = 5
-"""Of the nine numbered sections, those that a reply without the tags has at least when it is a summary all the same."""
-_SECTION = re.compile(r"^[#* ]{0,8}([1-9])[.)]", re.MULTILINE)
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|(?=<summary>)|\Z)", re.DOTALL)
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>\s*\Z|\Z)", re.DOTALL)
 
@@ -331,10 +328,7 @@ def summary_in(forked: Forked) -> str:
         raise CompactionFailed(f"no summary: {forked.message or forked.status}")
     if not forked.text.strip():
         raise CompactionFailed("no summary: the reply is empty")
-    told = _ANALYSIS.sub("", forked.text, count=1)
-    found = _SUMMARY.search(told)
-    if found is None and len(set(_SECTION.findall(told))) >= SECTIONS:
-        return told.strip()
+    found = _SUMMARY.search(_ANALYSIS.sub("", forked.text, count=1))
     if found is None:
         only = " (only an analysis)" if "<analysis>" in forked.text else ""
         raise CompactionFailed(f"no summary in the reply{only}")

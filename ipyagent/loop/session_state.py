@@ -79,7 +79,7 @@ class TurnRecord(msgspec.Struct, kw_only=True):
     own: str | None = None
     """What of `text` the user typed; None: all."""
     reasons: list[tuple[int, str, str]] = []
-    """What the user typed when refusing calls: the event, the tool's name, the words."""
+    """What the user typed when refusing: the event, what was refused (a tool's name), the words."""
 
     @property
     def said(self) -> str:
@@ -237,8 +237,10 @@ class SessionState:
         """The model that the user named for this session last."""
         self.waited = 0.0
         """Seconds that the newest turn waited for an answer of the user."""
+        self._asked: dict[str, str] = {}
+        """The open questions of the newest turn: the tool's name by their call."""
         self._asked_at = 0.0
-        self._asked_of = ""
+        """When the first of them was put."""
         self._taken: dict[int, _Taken] = {}
         """What each decision took away, by its event."""
 
@@ -264,6 +266,7 @@ class SessionState:
                 self.lost, self._told_stale = dict(self.variables) if event.resumed else {}, 0
             case ModelChosen():
                 self.named = event.model if event.named else self.named
+                self.no_summary = ""  # that was another model
             case UserMessage():
                 self.turns.append(TurnRecord(text=event.text, own=event.own, cell=event.cell, first=event.id))
                 self._acted = None
@@ -271,15 +274,17 @@ class SessionState:
                 self.replayed = ()
                 self._told_stale = event.id if self.stale else self._told_stale
                 self.stale = False
-                self.waited = self._asked_at = 0.0
+                self.waited, self._asked = 0.0, {}
             case PermissionAsked():
-                self._asked_at, self._asked_of = event.at, event.tool
+                self._asked_at = self._asked_at if self._asked else event.at
+                limit = event.tool == "budget" and "budget-" in event.call  # which is no tool
+                self._asked[event.call] = "to go on" if limit else event.tool
             case PermissionAnswered():
+                asked = self._asked.pop(event.call, "")
                 if event.by == "user" and event.reason.strip() and self.turns:
-                    self.turns[-1].reasons.append((event.id, self._asked_of, event.reason))
-                if self._asked_at:
+                    self.turns[-1].reasons.append((event.id, asked or "a call", event.reason))
+                if asked and not self._asked:
                     self.waited += max(0.0, event.at - self._asked_at)
-                    self._asked_at = 0.0
             case AssistantMessage():
                 texts = [str(block.get("text", "")) for block in event.blocks if block.get("type") == "text"]
                 if self.turns and texts:

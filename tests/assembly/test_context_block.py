@@ -120,7 +120,9 @@ def test_that_a_kernel_is_new_is_told_again_where_it_was_taken_out_or_compacted(
     agent.compact()
     place.turn(agent, "six")
     assert told not in str(place.bodies[-1]["messages"])
-    again = "The kernel was restarted since. Whatever stands above of these variables, they are gone: RATE (float)"
+    again = (
+        "The kernel has been restarted since. Whatever is said above about these variables, they are gone: RATE (float)"
+    )
     assert f"<context>\n{again}\n</context>" in contexts(place.bodies[-1])
 
 

@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from agent_room import until
 from any_order import Walk
@@ -17,16 +18,20 @@ from ipyagent.agent import Options
 from ipyagent.assembly.requests import NullSurface
 from ipyagent.journal.events import (
     Compacted,
+    Event,
     MessageReceived,
     NotesWritten,
+    PermissionAnswered,
     PermissionAsked,
     ResultsCleared,
     SystemReminder,
     TurnEnded,
     TurnsRemoved,
+    UserMessage,
 )
 from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.journal.tokens import estimate_text
+from ipyagent.loop.session_state import SessionState
 from ipyagent.practice.replies import Fault, text, tool
 
 TOO_LONG = Fault(400, "invalid_request_error", "prompt is too long: 41000 tokens > 40000 maximum")
@@ -83,13 +88,22 @@ def test_what_the_user_typed_when_refusing_a_call_and_that_a_turn_was_stopped_st
     agent = room.agent(mode="ask")
     room.replies = [tool("python", {"code": "x = 1"}), text(words(1, 1_500))]
     assert agent.prepare("sum it", Options(), Refusing()).run_blocking().status == "finished"
-    room.replies = [replace(text("late"), first_delay=100.0)]
-    threading.Thread(target=lambda: (until(lambda: room.server.open_streams > 0), agent.stop()), daemon=True).start()
-    result = agent.run_sync("for every month")
-    assert (result.status, result.cost) == ("stopped", None), "nobody has said what it costs"
+
+    def stopped(words: str) -> None:
+        room.replies = [replace(text("late"), first_delay=100.0)]
+        stop = threading.Thread(target=lambda: (until(lambda: room.server.open_streams > 0), agent.stop()), daemon=True)
+        stop.start()
+        result = agent.run_sync(words)
+        assert (result.status, result.cost) == ("stopped", None), "nobody has said what it costs"
+
+    stopped("for every month")
     room.turn(agent, "weigh " + words(2, 1_500), text(words(3, 1_500)))
     context = "<context>\nThe user stopped your work on the request above.\n"
     assert f"for every month\n{context}" in sent(room)
+    stopped("by day " + words(4, 1_500))
+    agent.compact("--snip 4")
+    room.turn(agent, "as before", text("fine"))
+    assert sent(room).count(context) == 1, "what the request above was has been taken out"
     room.turn(agent, "go on", text("fine"))
     agent.compact()
     room.turn(agent, "and now?", text("ok"))
@@ -97,6 +111,22 @@ def test_what_the_user_typed_when_refusing_a_call_and_that_a_turn_was_stopped_st
     assert said[:2] == ["[1] sum it", "[1, refusing python] whole euros please"]
     assert said[2] == "[2, stopped by the user] for every month"
     room.nothing_refused()
+
+
+def test_what_the_user_typed_is_said_of_what_was_asked_and_the_time_they_took_counts_once() -> None:
+    history = SessionState()
+    asked = [("a", "python"), ("b", "shell"), ("c:budget-9", "budget")]
+    events: list[Event] = [UserMessage(text="go", blocks=())]
+    events += [PermissionAsked(call=call, tool=tool, title="", text="") for call, tool in asked]
+    said = [("b", "not there"), ("a", "whole euros"), ("c:budget-9", "dear"), ("lost", "no")]
+    events += [PermissionAnswered(call=call, answer="deny", by="user", reason=words) for call, words in said]
+    for number, event in enumerate(events, 1):
+        history.apply(msgspec.structs.replace(event, id=number, at=float(number)))
+    assert [(what, words) for _, _, what, words in history.said(1, 99)][1:] == [
+        ("refusing shell", "not there"), ("refusing python", "whole euros"), ("refusing to go on", "dear"),
+        ("refusing a call", "no"),
+    ]  # fmt: skip
+    assert history.waited == 5.0
 
 
 def test_long_messages_of_the_user_are_cut_before_short_ones_and_the_cut_is_said(room: CompactRoom) -> None:

@@ -21,7 +21,7 @@ from ipyagent.context.boundary import Range, head_of
 from ipyagent.context.summarize import rounds_to_drop, shortened, stated_gap
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.blocks import text_block
-from ipyagent.journal.events import Compacted, ForkEnded, LayerDecision, LayerFailed, ToolReturned
+from ipyagent.journal.events import Compacted, ForkEnded, LayerDecision, LayerFailed, ModelChosen, ToolReturned
 from ipyagent.journal.protocols import ForkOrder
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.context_engine import OFF, Engine
@@ -265,7 +265,7 @@ def test_a_model_that_asks_again_and_again_gets_one_compaction_a_turn(room: Comp
 BAD: dict[str, tuple[Answer, str]] = {
     "empty": (text("<summary>  </summary>"), "is empty"),
     "null": (Reply(()), "empty"),
-    "none": (text("I think it went well."), "no summary in the reply"),
+    "none": (text("I go on. The steps are:\n" + "\n".join(f"{n}. step {n}" for n in range(1, 10))), "no summary in"),
     "only analysis": (text("<analysis>Boxes. <b>many</b></analysis>"), "only an analysis"),
     "open analysis": (text("<analysis>Boxes, and"), "only an analysis"),
     "a tool call": (tool("python", {"code": "1"}, say="<summary>all well</summary>"), "called a tool"),
@@ -300,16 +300,18 @@ def test_three_failures_open_the_breaker_and_a_success_closes_it(room: CompactRo
     for number in range(5):
         assert room.turn(agent, f"more {number}", text("ok")).status == "finished"
     assert len(room.calls) == 3  # the fourth and fifth turn do not try
-    why = "Your last reply to this could not be used (no summary in the reply)."
+    why = "An earlier attempt at this summary could not be used (no summary in the reply)."
     assert [why in directive_in(call) for call in room.calls] == [False, True, True]
     stops = [event for event in room.of(agent, LayerFailed) if event.stopped]
     assert len(stops) == 1
     assert "3 failures in a row" in stops[0].why
     assert OFF in stops[0].why
     assert [event.words for event in room.of(agent, LayerDecision) if event.layer == "compaction"] == [OFF]
-    room.summaries = [text("\n".join(f"## {number}. Section: {number} boxes" for number in range(1, 10)))]
-    assert "compacted" in agent.compact(), "a summary all the same, without the tags"
-    assert "## 9. Section: 9 boxes\n</summary>" in plain(room.of(agent, Compacted)[-1].blocks)
+    session = room.session(agent)
+    session.record(msgspec.structs.replace(room.of(agent, ModelChosen)[-1], id=0, parent=0))
+    room.summaries = [text("<summary>boxes</summary>")]
+    assert "compacted" in agent.compact()
+    assert why not in directive_in(room.calls[-1]), "that was another model"
     assert room.session(agent).history.compact_failures == 0
     room.turn(agent, f"fill {words(1, 25_000)}", text(words(2, 8_000)))
     room.turn(agent, "again", text("ok"))

@@ -350,8 +350,11 @@ class Engine:
 
     async def _fork(self, order: ForkOrder) -> Forked:
         order, done = self._beside(order)
-        forked = await run_fork(self.session, order, self.workspace, paid=self._paid)
-        done(forked)
+        forked = Forked(status="failed")  # unless it ends otherwise: who shares the order hears of every end
+        try:
+            forked = await run_fork(self.session, order, self.workspace, paid=self._paid)
+        finally:
+            done(forked)
         return forked
 
     def _paid(self, cost: float | None, most: float) -> None:

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT = 15.0
 """Seconds that a compaction waits at most for what is extracted; what comes later counts with the next one."""
+SAVING = "saving memories"
+"""What a cell shows meanwhile."""
 LONGEST_END = 60.0
 """Seconds that a running extraction gets when the kernel ends."""
 REPLY_TOKENS = 8_000
@@ -262,13 +264,16 @@ class MemoryExtractor:
     async def _compacting(self, run: _Run) -> None:
         """Messages are about to give way to a compaction: what waits is looked at, as the conversation was; the memory
         index that comes with the compaction knows what is saved until then."""
-        if not run.session.folded(ExtractionProgress).pending or not self._enabled(run.session):
+        session, until = run.session, time.monotonic() + LONGEST_WAIT
+        if not session.folded(ExtractionProgress).pending or not self._enabled(session):
             return
-        if run.shared:  # it is being looked at with the notes
-            await run.session.background.ended(LONGEST_WAIT)
-            return
-        run.ask(lambda: self._due(run, run.ended, last=True))
-        await run.background.ended(LONGEST_WAIT)
+        session.show_phase(SAVING)
+        if run.shared:  # it is being looked at with the notes, which may come to nothing
+            await session.background.ended(LONGEST_WAIT)
+        if not run.shared and session.folded(ExtractionProgress).pending:
+            run.ask(lambda: self._due(run, run.ended, last=True))
+            await run.background.ended(max(0.0, until - time.monotonic()))
+        session.show_phase("compacting")
 
     def _watch_pause(self, run: _Run) -> None:
         """Look at what waits once nothing was said for a while: while the cache holds, if it is to be read."""

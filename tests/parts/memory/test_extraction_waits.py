@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from kernels import ROOT
 from notes_room import until
 from rooms import KEY, MODEL
 
-from ipyagent import Agent
+from ipyagent import Agent, Options
+from ipyagent.assembly.requests import NullSurface
 from ipyagent.extension.context_report import report
 from ipyagent.journal.events import (
     Compacted,
@@ -27,17 +30,20 @@ from ipyagent.journal.events import (
     SystemPromptFrozen,
 )
 from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.journal.protocols import TurnStatus
 from ipyagent.model.prices import cost_of
 from ipyagent.parts.memory import MemoryPart
 from ipyagent.parts.memory.commands import run_memory
 from ipyagent.parts.memory.extract import UNWATCHED
+from ipyagent.parts.memory.extractor import LONGEST_WAIT, SAVING
 from ipyagent.practice.model import answer as practice
-from ipyagent.practice.replies import Fault, Reply, calls, fault, text
+from ipyagent.practice.replies import Fault, Reply, calls, fault, refusal, text
 from ipyagent.practice.server import Exchange
 
 SMALL = "claude-haiku-5-5"
 FACT = "The presentation is on 2026-12-10."
 """What is worth a memory and has no cue."""
+SUMMARY = text("<analysis>x</analysis><summary>short</summary>")
 PLOTS = "/memories/project/plots.md"
 
 
@@ -198,7 +204,7 @@ def test_what_waits_is_looked_at_before_a_compaction_whose_index_has_it(room: Ex
     agent = waiting(room)
     room.turn(agent, f"{FACT} Tell me of it. " + "more " * 100, text("long " * 2_000))
     room.turn(agent, "go on", text("long " * 2_000))
-    room.replies = [text("<analysis>x</analysis><summary>short</summary>")]
+    room.replies = [SUMMARY]
     agent.compact("")
     [asked] = looked(room)
     assert FACT in seen(asked)
@@ -206,6 +212,55 @@ def test_what_waits_is_looked_at_before_a_compaction_whose_index_has_it(room: Ex
     [head] = [event for event in room.events(agent, SystemPromptFrozen) if event.why == "after a compaction"]
     assert name in str(head.system)
     assert head.id > room.events(agent, Compacted)[0].id > room.events(agent, MemorySaved)[0].id
+
+
+class Phases(NullSurface):
+    """Remembers what was shown as going on; `stop` is called once memories are being saved."""
+
+    def __init__(self, stop: Callable[[], object] = lambda: None) -> None:
+        self.phases: list[str] = []
+        self._stop = stop
+
+    def status(self, status: TurnStatus) -> None:
+        if status.phase not in self.phases[-1:]:
+            self.phases.append(status.phase)
+        if status.phase == SAVING:
+            threading.Thread(target=self._stop).start()
+
+
+def compacting(room: ExtractRoom, agent: Agent, surface: Phases) -> str:
+    """How a turn ended in which the model asks for a compaction."""
+    room.replies = [calls([("compact", {})]), SUMMARY, text("fine")]
+    return agent.prepare("compact", Options(), surface).run_blocking().status
+
+
+def test_a_turn_says_that_its_compaction_waits_for_memories_and_a_stop_ends_the_wait(room: ExtractRoom) -> None:
+    agent, gate = waiting(room), threading.Event()
+
+    def held(body: dict[str, Any]) -> Reply | Fault:
+        assert gate.wait(60)
+        return saving(body)
+
+    room.turn(agent, f"{FACT} Tell me of it. " + "more " * 100, text("long " * 2_000))
+    room.turn(agent, "go on", text("long " * 2_000))
+    room.extractions = [held]
+    began = time.monotonic()
+    assert compacting(room, agent, Phases(agent.stop)) == "stopped"
+    assert time.monotonic() - began < LONGEST_WAIT / 2
+    assert room.events(agent, Compacted) == room.events(agent, MemoryExtracted) == []
+    gate.set()
+    room.settle(agent)
+    assert len(room.events(agent, MemoryExtracted)) == 1, "what was begun goes on behind it"
+    seen = Phases()
+    assert compacting(room, agent, seen) == "finished"
+    room.settle(agent)
+    assert SAVING not in seen.phases, "the stopped turn is looked through later, nothing else waits"
+    room.turn(agent, f"{FACT} " + "more " * 100, text("long " * 2_000))
+    room.turn(agent, "go on", text("long " * 2_000))
+    seen = Phases()
+    assert compacting(room, agent, seen) == "finished"
+    at = seen.phases.index(SAVING)
+    assert seen.phases[at - 1] == seen.phases[at + 1] == "compacting"
 
 
 def test_background_work_beyond_its_share_of_the_money_waits_for_its_last_occasion(room: ExtractRoom) -> None:
@@ -250,6 +305,33 @@ def test_one_fork_serves_notes_and_extraction_when_both_are_due_and_may_do_what_
     assert done.files
     room.turn(agent, "go on")
     assert len(looked(room)) == before + 1
+
+
+def test_what_a_shared_fork_failed_to_look_at_is_looked_at_before_a_compaction(room: ExtractRoom) -> None:
+    settings = {"layer_notes": True, "notes_start": 100, "max_retries": 0, "extract_from": "conversation"}
+    agent, gate = waiting(room, background_percent=100.0, **settings), threading.Event()
+    room.extractions = [fault(529), fault(400)]
+    room.turn(agent, f"Never forget: {FACT} " + "Tell me more. " * 100, text("long " * 4_000))
+    [fork, alone] = room.events(agent, ForkEnded)
+    assert (fork.purpose, fork.also, alone.purpose) == ("notes", "extraction", "extraction")
+    assert room.events(agent, MemoryExtracted) == []
+    room.replies = [SUMMARY]
+    agent.compact("")
+    [done] = room.events(agent, MemoryExtracted)
+    assert done.files
+    assert done.id < room.events(agent, Compacted)[0].id
+
+    def held(body: dict[str, Any]) -> Reply:
+        assert gate.wait(60)
+        return refusal("no")
+
+    agent.new()
+    room.extractions = [held]
+    room.turn(agent, f"Never forget: {FACT} " + "Tell me more. " * 100, text("long " * 4_000), settle=False)
+    assert compacting(room, agent, Phases(gate.set)) == "finished"
+    room.settle(agent)
+    assert room.events(agent, ForkEnded)[1].also == "extraction", "it ended while the compaction waited"
+    assert room.events(agent, MemoryExtracted)[0].id < room.events(agent, Compacted)[0].id
 
 
 # ---------------------------------------------------------------------- after a crash

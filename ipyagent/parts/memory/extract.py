@@ -60,6 +60,13 @@ CUE_CHARS = 4_000
 WATCHED = "what you say is looked through for memories once there is enough of it, at the latest when the session ends"
 """What the journal says of a session in which extraction is on."""
 UNWATCHED = "extraction is off: what you say is not looked through"
+SAVES = ("create", "str_replace", "insert")
+"""Commands of the memory tool that would save something."""
+_THERE = re.compile(
+    r"Error: (?:nothing was saved: |(?:File )?/memories/[^`\n]*?(?: already exists[.;]| differs from /memories/"
+    r"| was not changed: the edit leaves it as it is(?!\. )))"
+)
+"""How its refusals begin where what would be saved, or a memory by that name, is there already."""
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _CUES = re.compile(
     r"\b(?:remember|keep in mind|note that|for the record|don'?t forget|from now on|going forward|in (?:the )?future"
@@ -108,7 +115,7 @@ class ExtractionProgress:
         self._saved: list[tuple[int, str]] = []  # memories that the agent itself saved since
         self._gone: set[str] = set()  # those of them that were deleted since
         self._saving: set[str] = set()  # calls of the turn that would save one
-        self._failed: list[int] = []  # those that were refused since
+        self._failed: list[int] = []  # those that were refused since, though nothing there says the same
         self._said: list[tuple[int, str]] = []  # what the user said since
 
     def __repr__(self) -> str:
@@ -125,11 +132,11 @@ class ExtractionProgress:
                 self._ended.append(event.id)
             case MemorySaved():
                 self._memory(event)
-            case ToolCalled() if event.name == MEMORY and event.input.get("command") != "view":
+            case ToolCalled() if event.name == MEMORY and event.input.get("command") in SAVES:
                 self._saving.add(event.call)
             case ToolReturned() if event.name == MEMORY and event.call in self._saving:
                 self._saving.discard(event.call)
-                if event.is_error:
+                if event.is_error and not any(_THERE.match(str(block.get("text", ""))) for block in event.blocks):
                     self._failed.append(event.id)
             case MemoryExtracted():
                 self.upto, self.failures, self.left_over, self.watched = event.upto, 0, False, True

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from extract_room import ExtractRoom, creating, directive_in, extract_room
+from extract_room import ExtractRoom, creating, directive_in, extract_room, memory_file
 from kernels import ROOT
 from notes_room import until
 from rooms import KEY, MODEL
 
-from ipyagent import Agent, Options
+from ipyagent import Agent, Options, hooks
 from ipyagent.assembly.requests import NullSurface
 from ipyagent.extension.context_report import report
 from ipyagent.journal.events import (
@@ -28,6 +28,7 @@ from ipyagent.journal.events import (
     MemorySaved,
     NotesWritten,
     SystemPromptFrozen,
+    ToolReturned,
 )
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.protocols import TurnStatus
@@ -160,6 +161,26 @@ def test_what_the_agent_saved_itself_is_no_reason_to_look_at_once(room: ExtractR
     agent = waiting(room)
     room.turn(agent, "from now on plots are blue", creating(PLOTS, "from now on plots are blue"), text("saved"))
     assert looked(room) == []
+    refused = [
+        {"command": "create", "path": PLOTS, "file_text": "x"},
+        {"command": "create", "path": "/memories/project/b.md", "file_text": memory_file("from now on plots are blue")},
+        {"command": "str_replace", "path": PLOTS, "old_str": "blue", "new_str": "blue"},
+        {"command": "delete", "path": "/memories/project/c.md"},
+        {"command": "rename", "old_path": "/memories/project/c.md", "new_path": "/memories/project/d.md"},
+        {"command": "create", "path": "/memories/project/e.md", "file_text": "no hook wants this"},
+    ]
+
+    @hooks.pre_tool
+    def deny(facts: dict[str, Any]) -> dict[str, str] | None:
+        return {"deny": "not this"} if "no hook" in str(facts["input"]) else None
+
+    try:
+        room.turn(agent, "go on", calls([("memory", each) for each in refused]), text("saved already"))
+    finally:
+        hooks.remove(deny)
+    returned = room.events(agent, ToolReturned)[1:]
+    assert [each.is_error for each in returned] == [True] * len(refused)
+    assert looked(room) == [], "nothing of it is a memory that could not be saved"
     room.turn(agent, "always in euros")
     assert f"The agent saved in these turns itself: {PLOTS}." in directive_in(looked(room)[0].body or {})
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -192,8 +192,10 @@ NOT_COVERED = (
 """Said where code or commands ran."""
 RUNS = ("python", "shell", "agent")
 """Tools that run code or commands, or have others run them."""
-SHOWN_FILES, LOOKED_AT = 20, 20_000
-"""Files that are named, and those that are looked at."""
+SHOWN_FILES = 20
+"""Files that are named."""
+LOOKED = 0.5
+"""Seconds in which files that were written while code ran are looked for."""
 COARSE = 0.02
 """Seconds by which the time of a file and the clock may differ."""
 _REBOUND = re.compile(r"^\[rebound: (.+)\]$", re.MULTILINE)
@@ -204,7 +206,7 @@ class TurnUndone(NamedTuple):
     its request; `restored` and `conflicts` as in `Undone`; `rebound`: variables that the turn rebound, which stay as
     they are; `removed`: those of `restored` that the turn had created; `ran`: whether it ran code or commands, whose
     files undo covers in part; `replay` as in `ToUndo`; `memories`: what it saved or deleted of them, which stays;
-    `stay`: files that were written while it ran."""
+    `stay`: files that were written while its code ran; `unseen`: there was no time to look at all of them."""
 
     turn: int
     text: str
@@ -216,6 +218,7 @@ class TurnUndone(NamedTuple):
     replay: str = ""
     memories: tuple[str, ...] = ()
     stay: tuple[str, ...] = ()
+    unseen: bool = False
 
     def lines(self) -> list[str]:
         """What was done, for the user."""
@@ -233,7 +236,9 @@ class TurnUndone(NamedTuple):
         if self.stay:
             more = f" and {len(self.stay) - SHOWN_FILES} more" if len(self.stay) > SHOWN_FILES else ""
             files = ", ".join(self.stay[:SHOWN_FILES])
-            lines.append(f"written while its code or commands ran, and left: {files}{more}")
+            lines.append(f"written while its code or commands ran, not removed: {files}{more}")
+        if self.unseen:
+            lines.append("the project has too many files to look at all of them for what its code or commands wrote")
         return [*lines, NOT_COVERED] if self.ran else lines
 
 
@@ -262,12 +267,13 @@ def undone_turn(session: Session, root: Path, number: int, undone: Undone, repla
     return TurnUndone(number, turn.text, *undone, rebound_in(session, turn.first, turn.last), removed,
                       ran_in(session, turn.first, turn.last), replay,
                       memories_of(session, turn.first, turn.last),
-                      _left(session, root, turn.first, turn.last, undone))  # fmt: skip
+                      *_left(session, root, turn.first, turn.last, undone))  # fmt: skip
 
 
-def _left(session: Session, root: Path, first: int, last: int, undone: Undone) -> tuple[str, ...]:
+def _left(session: Session, root: Path, first: int, last: int, undone: Undone) -> tuple[tuple[str, ...], bool]:
     """Files under `root` that were last written while code or commands of the events from `first` to `last` ran, and
-    that the undo has not dealt with. Notebooks are left out: their page saves them at any time."""
+    that the undo has not dealt with, and whether time ran out. Notebooks are left out: their page saves them at any
+    time."""
     begun: dict[str, float] = {}
     spans: list[tuple[float, float]] = []
     for event in session.journal.read():
@@ -275,16 +281,21 @@ def _left(session: Session, root: Path, first: int, last: int, undone: Undone) -
             begun[event.call] = event.at
         elif isinstance(event, ToolReturned) and event.call in begun:
             spans.append((begun.pop(event.call) - COARSE, event.at + COARSE))
-    found = []
-    for path in islice(walk(str(root)), LOOKED_AT) if spans else ():
+    if not spans:
+        return (), False
+    found, until = [], time.monotonic() + LOOKED
+    told = {*undone.restored, *(conflict.partition(" was left alone: ")[0] for conflict in undone.conflicts)}
+    for path in walk(str(root), until):
+        if time.monotonic() >= until:
+            break
         try:
             written = os.lstat(root / path).st_mtime
         except OSError:
             continue  # gone meanwhile
-        told = path in undone.restored or any(path in conflict for conflict in undone.conflicts)
-        if not told and not path.endswith(".ipynb") and any(start <= written <= end for start, end in spans):
+        new = path not in told and not path.endswith(".ipynb")
+        if new and any(start <= written <= end for start, end in spans):
             found.append(path)
-    return tuple(found)
+    return tuple(found), time.monotonic() >= until
 
 
 def ran_in(session: Session, first: int, last: int) -> bool:

@@ -266,10 +266,8 @@ def roll_back(agent: Agent, words: str) -> str:
         each = restore(made.changes, agent.project.root, session.journal.folder / BACKUPS)
         session.record(FilesRestored(paths=each.restored, since=made.changes[0].id, upto=made.changes[-1].id))
         undone = Undone(*(tuple(dict.fromkeys((*old, *new))) for old, new in zip(undone, each, strict=True)))
-    lines = undone_turn(session, agent.project.root, number, undone).lines()
-    if turn.out:
-        return "\n".join([*lines, "it was removed from the conversation before"])
     try:
-        return "\n".join([*lines, agent.compact(f"--snip {number}")])
+        snip = "it was removed from the conversation before" if turn.out else agent.compact(f"--snip {number}")
     except AgentError as problem:
-        return "\n".join([*lines, f"turn {number} stays in the conversation ({problem})"])
+        snip = f"turn {number} stays in the conversation ({problem})"
+    return "\n".join([*undone_turn(session, agent.project.root, number, undone).lines(), snip])

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from typing import Any
+
 import pytest
 from compact_room import CompactRoom
 
 from ipyagent import Agent
-from ipyagent.agent.turns import NOT_COVERED
+from ipyagent.agent.turns import NOT_COVERED, undone_turn
 from ipyagent.errors import UsageError
+from ipyagent.extension.work_cells import roll_back
+from ipyagent.parts.files.searching import walk
 from ipyagent.parts.memory.commands import run_memory
 from ipyagent.practice.replies import text, tool
+from ipyagent.tools.changes import Undone
 
 
 def write(place: CompactRoom, agent: Agent, said: str, **files: str) -> None:
@@ -66,17 +73,41 @@ def test_a_conflict_is_named_keeps_the_file_and_does_not_bar_the_way(place: Comp
         agent.undo()
 
 
-def test_undo_says_what_it_does_not_cover_only_where_code_ran(place: CompactRoom) -> None:
+def test_undo_says_what_it_does_not_cover_only_where_code_ran(
+    place: CompactRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent = place.agent()
     write(place, agent, "one", a="1")
     code = f"print('9', file=open({str(place.folder / 'made.csv')!r}, 'w'))"
     place.turn(agent, "two", tool("python", {"code": code}),
               tool("write_file", {"path": "b.txt", "content": "2"}), text("done"))  # fmt: skip
-    left = "written while its code or commands ran, and left: made.csv"
+    monkeypatch.setattr("ipyagent.agent.turns.LOOKED", 30.0)
+    left = "written while its code or commands ran, not removed: made.csv"
     assert agent.undo().lines() == ["turn 2 (two):", "removed b.txt", left, NOT_COVERED]
+    session, other = agent.session, Undone((), ("remade.csv was left alone: it has changed since",))
+    told = undone_turn(session, place.folder, 2, other)
+    assert (told.stay, told.unseen) == (("made.csv",), False)
+    monkeypatch.setattr("ipyagent.agent.turns.LOOKED", 0.0)
+    told = undone_turn(session, place.folder, 2, other)
+    assert (told.stay, told.unseen) == ((), True)
+    assert told.lines()[-2].startswith("the project has too many files to look at all of them")
+    assert list(walk(str(place.folder), time.monotonic())) == []
     assert agent.undo().lines() == ["turn 1 (one):", "removed a.txt"]
     with pytest.raises(UsageError, match=r"are left to undo in this session\. Undo does not remove"):
         agent.undo()
+
+    def interrupt(frame: Any, event: str, found: Any) -> None:
+        if frame.f_code is undone_turn.__code__:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            roll_back(agent, "2")
+    finally:
+        sys.setprofile(None)
+    assert session.history.turns[1].out, "an interrupt while files are looked at leaves no half of it"
 
 
 def test_the_model_is_told_once_what_was_taken_back(place: CompactRoom) -> None:

@@ -8,10 +8,12 @@ kernel while a bad pattern runs, so lines are matched in a process that can be k
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import stat
 import sys
+import time
 from collections.abc import Iterator
 
 SKIPPED = frozenset(
@@ -29,11 +31,12 @@ STORED, PIECE = "tool-results", 2_000
 """The folder of stored results, whose lines `read_file` counts in pieces of so many characters (journal.stored)."""
 
 
-def walk(top: str) -> Iterator[str]:
+def walk(top: str, until: float = math.inf) -> Iterator[str]:
     """Paths of the files under `top`, relative to it, with "/" and in sorted order; links to
-    folders are not followed, folders of tools and environments left out."""
+    folders are not followed, folders of tools and environments left out. It ends when the monotonic clock is at
+    `until`."""
     folders = [""]
-    while folders:
+    while folders and time.monotonic() < until:
         folder = folders.pop()
         try:
             with os.scandir(os.path.join(top, folder)) as entries:

@@ -180,9 +180,9 @@ IN_SESSION = "sessions/*/"
 
 
 def test_a_link_at_any_path_that_is_written_leads_nowhere(home: Path, server: PracticeServer) -> None:
-    """A first session tells what is written. In the next ones links stand there, to what is there and to what is not,
-    one of the two in a trusted project: in the place of every file at once, and of the folders one depth after the
-    other."""
+    """A first session tells what is written. In the next ones links stand there, to what is there and to what is not:
+    in the place of every file at once, in a trusted project and in one that is not, and of the folders one depth after
+    the other, one of the two in a trusted project."""
     first = Place(home / "first", server.url)
     first.work()
     assert first.said == []
@@ -193,32 +193,36 @@ def test_a_link_at_any_path_that_is_written_leads_nowhere(home: Path, server: Pr
     folders = [name for name in names if any(other.startswith(f"{name}/") for other in names)]
     groups = [["sessions"], [name for name in names if name not in folders]]
     groups += [[name for name in folders if name.count("/") == depth and name != "sessions"] for depth in range(4)]
-    for number, group in enumerate(groups):
-        for goal in ("there", "nowhere"):
-            place = Place(home / f"{number} {goal}", server.url)
-            own = place.project.folder
-            if (goal == "there") == (number % 2 == 0):
-                place.project.make()
-                assert place.project.trusted
-            own.mkdir(exist_ok=True)
+    cases = [
+        (group, goal, trusted)
+        for number, group in enumerate(groups) for goal in ("there", "nowhere") for trusted in (True, False)
+        if number == 1 or trusted == ((goal == "there") == (number % 2 == 0))
+    ]  # fmt: skip
+    for number, (group, goal, trusted) in enumerate(cases):
+        place = Place(home / str(number), server.url)
+        own = place.project.folder
+        if trusted:
+            place.project.make()
+            assert place.project.trusted
+        own.mkdir(exist_ok=True)
 
-            def goal_of(name: str, place: Place = place, goal: str = goal) -> Path:
-                known = "folder" if name in folders else "file"
-                return place.outside / (known if goal == "there" else f"nowhere-{name.replace('/', '-')}")
+        def goal_of(name: str, place: Place = place, goal: str = goal) -> Path:
+            known = "folder" if name in folders else "file"
+            return place.outside / (known if goal == "there" else f"nowhere-{name.replace('/', '-')}")
 
-            for name in group:
+        for name in group:
+            if "*" not in name:
+                planted(own, name, goal_of(name))
+        inner = [name.removeprefix(IN_SESSION) for name in group if name.startswith(IN_SESSION)]
+
+        def in_session(session: Path, inner: list[str] = inner, of: Callable[[str], Path] = goal_of) -> None:
+            for name in inner:
                 if "*" not in name:
-                    planted(own, name, goal_of(name))
-            inner = [name.removeprefix(IN_SESSION) for name in group if name.startswith(IN_SESSION)]
+                    planted(session, name, of(IN_SESSION + name))
 
-            def in_session(session: Path, inner: list[str] = inner, of: Callable[[str], Path] = goal_of) -> None:
-                for name in inner:
-                    if "*" not in name:
-                        planted(session, name, of(IN_SESSION + name))
-
-            before = place.outside_now()
-            place.work(in_session)
-            assert place.outside_now() == before, group
+        before = place.outside_now()
+        place.work(in_session)
+        assert place.outside_now() == before, (goal, trusted, group)
 
 
 def test_the_folder_itself_may_be_a_link_of_the_users(home: Path, server: PracticeServer) -> None:

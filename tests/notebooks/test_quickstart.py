@@ -16,6 +16,7 @@ import pytest
 from kernels import ROOT
 from rooms import KEY, MODEL
 
+from ipyagent.demo import HOME
 from ipyagent.practice.replies import fault, refusal, text, tool
 from ipyagent.practice.server import PracticeServer
 from tests.kernel.forked import executor
@@ -82,33 +83,42 @@ def check(notebook: Any, *, restarted: bool) -> None:
 
 
 def test_the_demo_runs_in_a_fresh_home_overwrites_nothing_and_uses_no_model_of_the_environment(tmp_path: Path) -> None:
+    """First as a newcomer runs it, without a key; then again, with a home, a key and a model in the environment."""
     began = time.monotonic()
-    home, kept = tmp_path / "home", tmp_path / "demo" / NOTEBOOK.name
+    home, kept = tmp_path / "home", tmp_path / "ipyagent-demo" / NOTEBOOK.name
     home.mkdir()
-    kept.parent.mkdir()
-    kept.write_text("what I made of it")
-    theirs = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "IPYAGENT_MODEL": MODEL}
-    surroundings = environ(tmp_path, HOME=str(home), **theirs)
-    del surroundings["IPYAGENT_HOME"]  # as for a newcomer
+    surroundings = environ(tmp_path, HOME=str(home))
+    del surroundings["IPYAGENT_HOME"]
+    command = [sys.executable, "-m", "ipyagent", "demo", "--no-lab"]
     done = subprocess.run(
-        [sys.executable, "-m", "ipyagent", "demo", "--no-lab", "--folder", "demo"],
-        cwd=tmp_path, env=surroundings,
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - began < 60
     assert done.stderr == ""
-    for line in ("no key, no network", "also where a key is set", "kernel restarted", "17 cells, one kernel restart",
-                 "Rebuilt `penguins`"):  # fmt: skip
+    for line in ("no key, no network", "kernel restarted", "17 cells, one kernel restart", "Rebuilt `penguins`"):
         assert line in done.stdout
     assert re.findall(r"^━━ (Scene \d): .+ ━━\nNotice: ", done.stdout, re.M) == [f"Scene {number}" for number in range(1, 5)]
     assert done.stdout.rstrip().splitlines()[-4] == "Three next steps:"
     assert "Traceback" not in done.stdout
     assert "not trusted" not in done.stdout
     assert [path.name for path in home.rglob("*") if "ipyagent" in str(path.relative_to(home))] == []
+    check(nbformat.read(kept, as_version=4), restarted=True)
+    assert (kept.parent / HOME).exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "ipyagent-demo", "ipython"]
+
+    kept.write_text("what I made of it")
+    theirs = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "IPYAGENT_MODEL": MODEL}
+    there = environ(tmp_path, **theirs, IPYAGENT_HOME=str(tmp_path / "own"))
+    command += ["--folder", "ipyagent-demo"]
+    done = subprocess.run(command, cwd=tmp_path, env=there, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "also where a key is set" in done.stdout
     assert kept.read_text() == "what I made of it"
-    check(nbformat.read(tmp_path / "demo-2" / NOTEBOOK.name, as_version=4), restarted=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["demo", "demo-2", "home", "ipython"]
+    second = tmp_path / "ipyagent-demo-2"
+    check(nbformat.read(second / NOTEBOOK.name, as_version=4), restarted=True)
+    assert (tmp_path / "own").exists()
+    assert not (second / HOME).exists()
 
 
 # ---------------------------------------------------------------------- papermill

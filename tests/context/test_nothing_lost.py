@@ -265,7 +265,7 @@ def thoughtful(room: CompactRoom, **settings: Any) -> Any:
 @pytest.mark.parametrize(
     ("line", "later"),
     [("", False), ("", True), ("--from 2", True), ("--up-to 1", False), ("--snip 1", True), ("--snip 2", False),
-     ("--step", False), ("two", True)],
+     ("--step", False), ("two", True), ("--step", True), ("--up-to 1", True)],
 )  # fmt: skip
 def test_what_is_taken_back_goes_out_as_the_bytes_that_the_provider_has(
     room: CompactRoom, line: str, later: bool
@@ -318,7 +318,7 @@ def test_a_head_that_came_for_another_reason_stays_when_a_compaction_is_taken_ba
 # ---------------------------------------------------------------------- a request that is set aside
 
 
-@pytest.mark.parametrize(("refusal", "long"), [(TOO_LONG, True), (TOO_LARGE, False)])
+@pytest.mark.parametrize(("refusal", "long"), [(TOO_LONG, True), (TOO_LARGE, True), (TOO_LONG, False)])
 def test_a_summary_made_inside_a_turn_stays_when_its_request_is_set_aside(
     room: CompactRoom, refusal: Fault, long: bool
 ) -> None:

@@ -16,7 +16,7 @@ from ipyagent.journal.view import ContextView
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server import PracticeServer
 
-QUICK, MANY = (6, 105), (0, 1, 2, 3, 4, 5, 7, *range(100, 105), 106)
+QUICK, MANY = (7, 105), (0, 1, 2, 3, 4, 5, 6, *range(100, 105), 106)
 TURNS = 9
 MODELS = ("practice", "claude-opus-5-5", "claude-sonnet-4-6")
 SETTINGS = {

@@ -98,9 +98,11 @@ import collections as _collections, re as _re
 def _kinds(there):
     return _collections.Counter(_re.sub(r'[0-9]+', '', each) for each in there['fds'])
 _end, _out = _time.monotonic() + 25, get_ipython().kernel.iopub_thread
+_drop = getattr(_out, '_event_pipe_gc', None)  # the pipes of threads that ended: else every ten seconds
 while True:
     _gc.collect()
-    _out.io_loop.add_callback(_out._event_pipe_gc)  # the pipes of threads that ended: else every ten seconds
+    if _drop:
+        _out.io_loop.add_callback(_drop)
     _now = _there()
     _ours = [name for name in _now['threads'] if 'ipyagent' in name]
     _left = _ours or _now['processes'] or _now['sessions'] or (_kinds(_now) - _kinds(_before)).total() > 2

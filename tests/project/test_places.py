@@ -89,10 +89,13 @@ def test_a_home_that_cannot_be_written_is_named_and_the_session_works(place: Pla
     line = f"{home}/.ipyagent cannot be written (HOME is {home}), so trust,"
     assert said.count(line) == 2, "by the session and by doctor"
     asked = "try: get_ipython().run_line_magic('agent', 'resume')\nexcept Exception as problem: print(problem)\n"
+    asked += "print('tried it')\n"
     again = place.run(f"%load_ext ipyagent\n{asked}%memory list\n%agent trust\n%agent resume\n", HOME=str(home))
-    refused = again.partition("resumed session")
-    assert refused[1]
-    assert f"whether you trust {place.project} is unknown" in refused[0]
+    refused, tried, after = again.partition("tried it")
+    assert tried
+    assert f"whether you trust {place.project} is unknown" in refused
+    assert "resumed session" not in refused
+    assert "resumed session" in after
     assert "Traceback" not in said + again
     assert "elsewhere" not in said + again
 
@@ -129,6 +132,29 @@ def test_a_session_works_and_its_help_says_what_commands_do(
     assert "None" not in said
     assert "Everything is set up" in said.replace("\n", " ")
     assert "Traceback" not in said
+
+
+HELP = """
+from types import SimpleNamespace
+from ipyagent import Agent
+from ipyagent.extension.commands import COMMANDS
+from ipyagent.parts.memory.commands import show_memory
+agent = Agent(folder=".")
+print(COMMANDS["help"].__doc__, COMMANDS["help"](SimpleNamespace(agent_now=agent), ""))
+print("of memory", show_memory(agent, "help", None))
+"""
+
+
+def test_help_says_what_commands_do_where_python_drops_docstrings(tmp_path: Path) -> None:
+    environ = {**os.environ, "IPYAGENT_HOME": str(tmp_path / "home"), "IPYAGENT_MODEL": "practice"}
+    done = subprocess.run([sys.executable, "-OO", "-c", HELP], cwd=tmp_path, env={**environ, "PYTHONPATH": str(ROOT)},
+                          capture_output=True, text=True, timeout=200, check=True)  # fmt: skip
+    dropped, said = done.stdout[:4], " ".join(done.stdout[4:].split())
+    assert dropped == "None"
+    assert "Check the setup and say what is missing." in said
+    assert "Show and change memories (same as %memory)." in said
+    assert "Show this list." in said.partition("of memory")[2]
+    assert "None" not in said
 
 
 @pytest.mark.slow

@@ -94,19 +94,26 @@ def test_a_whole_that_differs_from_the_stream_replaces_all_of_it() -> None:
 
 
 def test_a_long_stream_is_sent_about_once() -> None:
-    """50 KB in 500 ticks: sent in a small multiple of its size, rendered in seconds at most."""
-    words = "".join(f"Paragraph {n} with **bold** words.\n\n" for n in range(400))
-    words += "```python\n" + "value = compute(1, 'two')  # three\n" * 1000 + "```\n"
-    segments, browser = DeltaBuffer(time.time), Browser()
-    began = time.thread_time()
-    for at in range(0, len(words), 100):
-        segments.add(Streamed(channel="text", text=words[at : at + 100]))
+    """50 KB in 500 ticks: sent in a small multiple of its size, rendered in seconds at most, and in no more than in
+    proportion: the square of four times the text would be sixteen times as much."""
+
+    def took(lines: int, times_sent: int) -> float:
+        words = "".join(f"Paragraph {n} with **bold** words.\n\n" for n in range(2 * lines // 5))
+        words += "```python\n" + "value = compute(1, 'two')  # three\n" * lines + "```\n"
+        segments, browser = DeltaBuffer(time.time), Browser()
+        began = time.thread_time()
+        for at in range(0, len(words), 100):
+            segments.add(Streamed(channel="text", text=words[at : at + 100]))
+            browser.take(segments.drain())
+        segments.add(text(words))
         browser.take(segments.drain())
-    segments.add(text(words))
-    browser.take(segments.drain())
-    assert browser.received < 25 * len(words)
-    assert time.thread_time() - began < 5
-    assert Page(browser.html).text.count("value = compute") == 1000
+        spent = time.thread_time() - began
+        assert browser.received < times_sent * len(words)
+        assert Page(browser.html).text.count("value = compute") == lines
+        return spent
+
+    quarter = min(took(250, 40), took(250, 40))
+    assert took(1000, 25) < min(5, 8 * quarter)
 
 
 def test_live_output_of_a_tool_is_appended_and_its_older_part_dropped() -> None:

@@ -22,9 +22,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """While Chromium is open, no other event loop runs on this thread: it is closed before tests of other folders."""
-    yield
-    if nextitem is None or nextitem.path.parent != item.path.parent:
-        CHROME.close()
+    try:
+        yield
+    finally:
+        if nextitem is None or nextitem.path.parent != item.path.parent:
+            CHROME.close()
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +51,7 @@ def either(request: pytest.FixtureRequest) -> Product:
 @pytest.fixture(autouse=True)
 def begun_anew(request: pytest.FixtureRequest) -> None:
     """Each attempt at a test starts clean, a repetition too: what serves many has no kernel, file or scripted reply of
-    the attempt before."""
+    the attempt before, nor a page that it left."""
+    CHROME.close_others()
     for name in {"product", "notebook7", "either"} & set(request.fixturenames):
         request.getfixturevalue(name).begin_anew()

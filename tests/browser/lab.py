@@ -57,7 +57,7 @@ _PAINTED = """dark => {
 }"""
 _TIDIED = """async base => {
   const app = window.jupyterapp;
-  if (!app || location.origin !== base) return false;
+  if (!app || location.origin !== base || document.querySelector(".jp-Dialog, .lm-Menu")) return false;
   for (const widget of [...app.shell.widgets("main")]) widget.dispose();
   app.shell.collapseRight();
   document.body.style.height = "";
@@ -109,7 +109,7 @@ class Server:
         trait = {"lab": "LabApp", "notebook": "JupyterNotebookApp"}[app]
         path = [*filter(None, [before]), str(REPOSITORY), str(REPOSITORY / "tests" / "browser")]
         forking = {} if before or "PYTHONPATH" in (environment or {}) else dict(in_server(own / "forked"))
-        environment = {
+        self._environment = {
             **os.environ,
             **forking,
             "PYTHONPATH": os.pathsep.join([*path, *filter(None, [forking.get("PYTHONPATH")])]),
@@ -133,17 +133,21 @@ class Server:
         extensions.mkdir(parents=True, exist_ok=True)
         if companion and not (extensions / "ipyagent").exists():
             (extensions / "ipyagent").symlink_to(REPOSITORY / "ipyagent" / "labextension", target_is_directory=True)
-        command = [
+        self._command = [
             sys.executable, "-m", "jupyter", app, "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
             "--ServerApp.port=0", "--IdentityProvider.token=", "--ServerApp.password=",
             f"--ServerApp.root_dir={root}", "--ServerApp.disable_check_xsrf=True",
             f"--{trait}.expose_app_in_browser=True",
         ]  # fmt: skip
         self.log = root / f"server-{app}.log"
+        self._start()
+
+    def _start(self) -> None:
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, cwd=root, env=environment, start_new_session=True
-            )
+                self._command, stdout=log, stderr=subprocess.STDOUT, cwd=self.root, env=self._environment,
+                start_new_session=True,
+            )  # fmt: skip
         try:
             self.base = self._wait()
         except BaseException:
@@ -173,14 +177,20 @@ class Server:
         (folder / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
 
     def begin_anew(self) -> None:
-        """As it was when it had started: no kernels, and no files in its folder."""
-        self._shut_kernels()
+        """As it was when it had started: no kernels, and no files in its folder. One that has ended, or does not
+        answer, is started again."""
+        try:
+            self._shut_kernels()
+        except OSError:
+            self.stop()
         for left in self.root.iterdir():
             if left != self.log and left.name != ".jupyter":
                 shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
         for kind in ("settings", "workspaces"):
             shutil.rmtree(self.root / ".jupyter" / kind, ignore_errors=True)
         self._quiet()
+        if self._process.poll() is not None:
+            self._start()
 
     def stop(self) -> None:
         """Ends the server and its kernels (they share its process group or are its children)."""
@@ -240,6 +250,13 @@ class Chromium:
         else:
             tab.close()
 
+    def close_others(self) -> None:
+        """Between tests: what one that has failed has left open."""
+        if self._started is not None:
+            for page in self._started[2].pages:
+                if page not in self._waiting.values():
+                    page.close()
+
     def forget(self, server: Server) -> None:
         if (tab := self.waiting(server)) is not None:
             tab.close()
@@ -289,6 +306,7 @@ class Page:
     def open(self, notebook: str, *, kernel: bool = True, fresh: bool = True) -> None:
         if self._loaded:
             self._loaded = False
+            self.page.mouse.move(0, 0)
             if self.page.evaluate("() => document.body.dataset.jpThemeLight === 'false'"):
                 self.theme("JupyterLab Light")
             self.command("docmanager:open", {"path": notebook})

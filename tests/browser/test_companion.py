@@ -351,7 +351,7 @@ def test_the_panel_at_the_side_follows_the_kernel_of_the_notebook_in_front(eithe
 
 def test_a_kernel_without_the_agent_hears_and_shows_nothing(product: Product) -> None:
     write_notebook(product.root, "bare.ipynb", ["1 / 0", "%%agent\nhello"])
-    with Page(product.jupyter) as page:
+    with Page(product.jupyter, anew=True) as page:  # what the extension says when it starts is heard, too
         told: list[str] = []
         page.page.on("console", lambda line: told.append(line.text) if line.type == "error" else None)
         page.open("bare.ipynb")
@@ -422,7 +422,9 @@ def test_the_companion_looks_right_and_has_no_fault_that_axe_knows(either: Produ
         expect(names.first).to_be_visible()
         bring_axe(page)
         whole = "(node) => node.scrollWidth <= node.clientWidth + 1"
-        for (theme, suffix), width in zip(THEMES, (1400, 800) if app == "lab" else (800, 1400), strict=True):
+        dark, light = THEMES
+        looks = [(dark, 1400), (dark, 800), (light, 1400), (light, 800)]
+        for (theme, suffix), width in looks if app == "lab" else looks[1:3]:
             page.theme(theme)
             page.page.set_viewport_size({"width": width, "height": 1000})
             until(lambda: diff.locator(".ipyagent-diff-text").evaluate(whole), "a diff that is all to be seen")

@@ -78,7 +78,7 @@ def test_every_state_of_a_cell_can_be_read(product: Product) -> None:
         assert page.errors == []
         page.save()
         page.shut_down()
-    with Page(product.jupyter, height=1000) as page:
+    with Page(product.jupyter, height=1000, anew=True) as page:
         page.open("look.ipynb", kernel=False)
         look(page, PLOT, "reopened")
         for cell in (PENGUINS, PLOT, TABLE, EDIT, RUN, WRONG, LONG, BAD):

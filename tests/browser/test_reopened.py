@@ -113,7 +113,7 @@ def test_a_notebook_of_eight_cells_runs_whole_in_a_new_kernel_without_a_key(prod
         page.shut_down()
     asked = len(product.model.log)
     assert asked >= 16
-    with Page(product.jupyter, height=1600) as page:
+    with Page(product.jupyter, height=1600, anew=True) as page:
         page.open("sales.ipynb")
         page.write(0, KEYLESS)
         run_all(page, facts + 1)

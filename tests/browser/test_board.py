@@ -113,9 +113,9 @@ def test_the_board_is_live_while_a_cell_runs_and_leaves_its_summary(product: Pro
         for theme, suffix in THEMES:
             page.theme(theme)
             page.shot(f"board_sessions_{suffix}")
-            for name in ("Skills", "Sub-agents", "Sessions"):  # the two others are in test_accessible.py, too
+            for name in tab:
                 tab[name].click()
-                if name != "Sub-agents":  # with something open
+                if name not in ("Context", "Sub-agents"):  # with something open
                     board.locator(":is(.im-row, .ib-row):visible").first.click()
                     board.locator(":is(.im-detail, .ib-detail):visible button").first.wait_for()
                 assert "\n".join(faults(page, ".ia-board")[0]) == "", f"{name}, {theme}"

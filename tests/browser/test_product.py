@@ -55,8 +55,14 @@ STATES = (
     coded("a permission question", "NEVER = 2", cell=ASKING_CELL, words="Allow once"),
 )
 
-ALTERNATELY = [(("stop", "interrupt")[at % 2],) for at in range(len(STATES) + 1)]
-"""One way for each state, the other in the other front-end; JupyterLab has both."""
+WAYS = ("stop", "interrupt")
+
+
+def alternately(first: int) -> list[tuple[str, ...]]:
+    """One way for each state, the other in the other front-end; both where no event loop runs and at the question, and
+    in JupyterLab."""
+    both = ("while True: pass", "a permission question")
+    return [WAYS if state.name in both else (WAYS[(first + at) % 2],) for at, state in enumerate(STATES)]
 
 
 @pytest.fixture
@@ -122,7 +128,7 @@ def stop_everywhere(
 
 
 def test_stop_and_interrupt_end_every_state_at_once(product: Product, table: list[tuple[str, str, float]]) -> None:
-    stop_everywhere(product, "JupyterLab", table, [("stop", "interrupt")] * len(STATES))
+    stop_everywhere(product, "JupyterLab", table, [WAYS] * len(STATES))
 
 
 @pytest.mark.slow
@@ -131,9 +137,9 @@ def test_stop_and_interrupt_on_ipykernel_7_3(tmp_path: Path, table: list[tuple[s
     if not folder:
         pytest.skip("IPYAGENT_IPYKERNEL_73 names no folder with ipykernel 7.3")
     with Product(tmp_path, ipykernel=folder) as product:
-        stop_everywhere(product, "JupyterLab, ipykernel 7.3", table, ALTERNATELY[1:])
+        stop_everywhere(product, "JupyterLab, ipykernel 7.3", table, alternately(1))
 
 
 @pytest.mark.slow
 def test_stop_and_interrupt_in_notebook_7(notebook7: Product, table: list[tuple[str, str, float]]) -> None:
-    stop_everywhere(notebook7, "Notebook 7", table, ALTERNATELY[:-1])
+    stop_everywhere(notebook7, "Notebook 7", table, alternately(0))

@@ -711,7 +711,7 @@ def test_a_long_memory_is_written_beside_the_loop_and_one_too_long_refused_befor
         return await memory.run(memory.validate(given), desk.workspace)
 
     began = time.perf_counter()
-    output, longest = asyncio.run(longest_gap(write(large(100_000))))
+    output, longest = asyncio.run(longest_gap(write(large(300_000))))
     took = time.perf_counter() - began
     assert "created" in output.blocks[0]["text"]
     assert longest < took / 4, "most of the time somebody else has the loop"

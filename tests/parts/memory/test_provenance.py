@@ -182,21 +182,25 @@ def test_sentences_sources_and_what_says_the_same() -> None:
 
 def test_a_long_session_costs_nothing_until_a_memory_is_written_and_little_then() -> None:
     """In processor time: each event in passing, then only the newest of what tools gave, then what is asked."""
-    known, took = ProvenanceIndex(), [time.process_time()]
-    known.apply(said("always report medians in the summary tables"))
-    for number in range(2, 242):
-        text = "the quick brown fox counts 12 boxes of glass " * 40
-        known.apply(gave(f"row {number} {text}{'x' * 42_000}", number))
-    took.append(time.process_time())
-    known.settle()
-    took.append(time.process_time())
-    assert int(repr(known).split()[3]) < 150
-    quotes = found(known, "always report medians in the summary tables")
-    assert known.origin(["Always report medians in the summary tables."], quotes).source == "said"
-    took.append(time.process_time())
-    passing, looking, asking = (after - before for before, after in pairwise(took))
-    assert passing < looking / 2
-    assert asking < looking / 2
+    looked = []
+    for results in (24, 240):  # about 90 of the many are looked at, four times the few
+        known, took = ProvenanceIndex(), [time.process_time()]
+        known.apply(said("always report medians in the summary tables"))
+        for number in range(2, 2 + results):
+            text = "the quick brown fox counts 12 boxes of glass " * 40
+            known.apply(gave(f"row {number} {text}{'x' * 42_000}", number))
+        took.append(time.process_time())
+        known.settle()
+        took.append(time.process_time())
+        assert int(repr(known).split()[3]) < 150
+        quotes = found(known, "always report medians in the summary tables")
+        assert known.origin(["Always report medians in the summary tables."], quotes).source == "said"
+        took.append(time.process_time())
+        passing, looking, asking = (after - before for before, after in pairwise(took))
+        assert passing < looking / 20
+        assert asking < looking / 20
+        looked.append(looking)
+    assert looked[1] < 10 * looked[0]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +230,7 @@ def test_a_long_memory_is_held_against_a_long_result_in_linear_time() -> None:
         assert known.origin([each[::-1] for each in told], ["keep it short please"]).source == "inferred"
         known.origin(told, ["keep it short please"])
         took.append(time.process_time() - began)
-    assert took[1] < max(10 * took[0], 0.2)
+    assert took[1] < max(4**1.4 * took[0], 0.2)
 
 
 def test_a_session_without_end_is_kept_as_far_as_it_is_compared() -> None:

@@ -197,11 +197,11 @@ def dream_while_they_work(crew: Crew, kills: int, hands: Thread) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_among_real_dreams_and_processes_of_which_some_are_killed_nothing_is_lost(crew: Crew) -> None:
-    for number in range(4):
-        crew.start(f"hand{number}", 60, number)
-    shooter = Thread(target=crew.kill_some, args=(60, 8, 1.0))
+    for number in range(6):
+        crew.start(f"hand{number}", 120, number)
+    shooter = Thread(target=crew.kill_some, args=(120, 25, 0.35))
     shooter.start()
-    told = dream_while_they_work(crew, 2, shooter)
+    told = dream_while_they_work(crew, 25, shooter)
     shooter.join()
     crew.wait()
     crew.check()

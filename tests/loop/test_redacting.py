@@ -464,8 +464,8 @@ UNITS = (
 
 def streamed(said: str) -> None:
     stream = Stream(Redactor())
-    for at in range(0, len(said), 2_000):
-        stream.feed(said[at : at + 2_000])
+    for at in range(0, len(said), 500):
+        stream.feed(said[at : at + 500])
     stream.end()
 
 

@@ -189,7 +189,10 @@ def test_three_times_the_rows_take_about_three_times_as_long() -> None:
     for name, work in steps.items():
         spent = []
         for table in tables:  # with the first it imports
-            began = time.process_time()
-            work(table)
-            spent.append(time.process_time() - began)
-        assert spent[2] < 7 * spent[1] + 0.2, (name, spent)
+            runs = []
+            for _ in range(2):
+                began = time.process_time()
+                work(table)
+                runs.append(time.process_time() - began)
+            spent.append(min(runs))
+        assert spent[2] < 5 * spent[1] + 0.1, (name, spent)

@@ -106,7 +106,7 @@ def exchange(tmp_path: Path, count: int, at_once: int, kill_after: int) -> None:
 
 @pytest.mark.slow
 def test_hundreds_of_messages_between_two_kernels_and_one_is_killed(tmp_path: Path) -> None:
-    exchange(tmp_path, 120, 20, kill_after=50)  # more wait at the end than come before one request
+    exchange(tmp_path, 120, 20, kill_after=30)  # more wait at the end than come before one request
 
 
 def test_an_idle_kernel_says_that_messages_wait_and_runs_nothing(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from ipyagent.practice.server.practice_server import smallest
 __all__ = ["answer", "extract"]
 _END: Final = re.compile(r'<message from="[^"\n]*" kind="shutdown_request">')
 
+
 def answer(body: Mapping[str, Any]) -> Reply:
     """The reply of the practice model to a Messages API request body."""
     if choice := memories.asked(body):

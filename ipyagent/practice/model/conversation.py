@@ -147,8 +147,6 @@ _NOTE = re.compile(r"^\[(?:rebound: |took |figure \d|\d+ more figures|interrupte
 MARK = re.compile(r"practice model|练习模型", re.I)
 _FURTHER = re.compile(r"^- ([\w-]+): ", re.M)
 """How a search of tools tells of one, and what it is for."""
-
-
 WORDS = 2_000
 """Characters of a request that the rules look at: a longer one is a text, not a sentence."""
 

@@ -148,8 +148,6 @@ def _own(message: Mapping[str, Any], told: str) -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------------- tidying
-
 _DATED: Final = re.compile(r"^- \[([^\]\n]*)\] (\S+) \((\d{4}-\d{2}-\d{2})\): ", re.M)
 _LINE: Final = re.compile(r"^ *(\d+)\t(.*)$", re.M)
 _MOST: Final = 60
@@ -198,8 +196,6 @@ def _since(messages: Sequence[Mapping[str, Any]], at: int) -> tuple[said_by.Step
     """The calls since the order, with their results."""
     return said_by.read({"messages": messages[at:]}).turn.steps
 
-
-# ---------------------------------------------------------------------- choosing and checking
 
 _SELECT: Final = re.compile(
     r"(?s)\s*<select-memories>(?>.*?<tools-in-use>)(?>(.*?)</tools-in-use>)(?>.*?<memory-list>\n)"

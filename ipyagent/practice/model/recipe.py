@@ -90,17 +90,11 @@ class Task:
         return self.say(f"That failed: `{what}`.", f"运行出错：`{what}`。")
 
 
-# ---------------------------------------------------------------------- what tools answered
-
-
 def error(text: str) -> tuple[str, str]:
     """Type and message of the last exception in a traceback; the last line and no type when there is none."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in text.splitlines() if line.strip()]
     found = next(filter(None, map(_ERROR.match, reversed(lines))), None)
     return (found[1], found[2] or "") if found else ("", "".join(lines[-1:]))
-
-
-# ---------------------------------------------------------------------- code that ran
 
 
 def assigned(code: str) -> set[str]:

@@ -18,8 +18,6 @@ from ipyagent.practice.model.tables import literal, many
 
 Slots = Mapping[str, str]
 
-# ---------------------------------------------------------------------- files, code, variables
-
 _READERS: Final[Mapping[str, str]] = {
     "csv": "pd.read_csv({path})", "gz": "pd.read_csv({path})", "tsv": 'pd.read_csv({path}, sep="\\t")',
     "parquet": "pd.read_parquet({path})", "json": "pd.read_json({path})", "jsonl": "pd.read_json({path}, lines=True)",
@@ -138,8 +136,6 @@ def remember(task: Task, slots: Slots) -> Recipe:
     task.did(step, "It was not saved: ", "没有保存：")
     return task.say(f"Saved in `{path}` ({fact.kind}): {fact.text}", f"已记在 `{path}`（{fact.kind}）：{fact.text}")
 
-
-# ---------------------------------------------------------------------- plans, other agents, the session
 
 _TOGETHER: Final = re.compile(
     r",?\s*\b(?:all )?(?:at once|in parallel|side by side|at the same time)\b"

@@ -122,8 +122,6 @@ def _target(asked: str, table: Table) -> str:
     return min(named)[1] if named else ""
 
 
-# ---------------------------------------------------------------------- tools of the user's
-
 _OURS: Final = re.compile(
     "python|variables|read_file|glob|grep|write_file|edit_file|shell|notebook|memory|load_skill|compact|plan|agent|"
     "send_message|tool_search|call_tool"

@@ -179,8 +179,6 @@ class Asked(NamedTuple):
 Reading = tuple[Callable[[Asked], Work], Mapping[str, str]]
 """One way to read a request: what makes its form's work, and what stands in the form's gaps."""
 
-# ---------------------------------------------------------------------- the tables there are
-
 
 def look(task: Task) -> Generator[Act, tuple[Step, ...], dict[str, Table]]:
     """The user's pandas tables as they are now."""
@@ -229,7 +227,7 @@ def _mentions(text: str, tables: Mapping[str, Table]) -> Iterator[tuple[str, Tab
     yield text, None
     name = _any(tables)
     for place in (
-        _place(tables),
+        rf"\s+(?:in|of|from)\s+(?:the |my )?{name}(?: table| data)?(?=\s|$|,)",
         rf"(?<![\w]){name}(?:'s\s+|\s+)(?=\w)",
         rf"(?:^在?|(?<=[\u3400-\u9fff])){name}(?:数据|表)?(?:中|里|的)?[,，]?",
     ):
@@ -240,13 +238,6 @@ def _mentions(text: str, tables: Mapping[str, Table]) -> Iterator[tuple[str, Tab
 
 def _any(tables: Mapping[str, Table]) -> str:
     return f"(?P<name>{'|'.join(sorted(map(re.escape, tables), key=len, reverse=True)) or '(?!)'})"
-
-
-def _place(tables: Mapping[str, Table]) -> str:
-    return rf"\s+(?:in|of|from)\s+(?:the |my )?{_any(tables)}(?: table| data)?(?=\s|$|,)"
-
-
-# ---------------------------------------------------------------------- from a request to work
 
 
 def answer(task: Task, text: str, read: Callable[[str], list[Reading]], only: str = "") -> Recipe:

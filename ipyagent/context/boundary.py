@@ -30,6 +30,7 @@ from ipyagent.journal.view import ContextView
 # to turns: its start back to the first event of its turn, its end on to the last. What an earlier decision put in
 # the place of turns goes with all of them, never with one: what it says of the others would be lost.
 
+
 class Range(msgspec.Struct, frozen=True, kw_only=True):
     """Events `first` to `last` with their blocks in the view. `tokens` is estimated, uncalibrated, without what the
     server leaves out; `words` names the range for the user; `tail`: it reaches to the newest event; `snapped`: it

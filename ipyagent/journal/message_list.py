@@ -36,6 +36,7 @@ from ipyagent.journal.tokens import estimate_block, estimate_blocks
 
 # ---- Where a tool result stands in the messages, and the word that stays when it is cleared.
 
+
 class ToolResultRef(msgspec.Struct, frozen=True):
     """A tool result in the messages: whose it is and where. `came` is its block as it was put there; `cleared`
     says that only a word of it is left, `stored` that it is a preview of a file, `kept` where the whole

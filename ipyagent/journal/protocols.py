@@ -26,6 +26,7 @@ from ipyagent.sandbox import Level
 
 # ---- What a request is and what a model answers, event by event.
 
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request, as it goes on the wire. `messages` are wire messages; marks are in place."""
 

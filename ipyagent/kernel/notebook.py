@@ -23,6 +23,7 @@ from ipyagent.kernel.cell_marks import HIDE, mark_of
 # ---- Names for cells that last as long as a session: the cell's own id, and where it has none (formats before 4.5)
 # or shares it with another cell, one that is derived and then follows the cell through every edit.
 
+
 @dataclass(frozen=True)
 class KnownIds:
     """`ids` of the cells of a file whose bytes have this SHA-256, with a print of each cell's kind and source."""

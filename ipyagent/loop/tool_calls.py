@@ -61,6 +61,7 @@ from ipyagent.tools.answers import capped, plain
 # then the event that names it, then the result itself. When the disk fails, or the layer is off, the result is cut
 # as it was before there were files.
 
+
 def place_of(folder: Path, workspace: Workspace) -> str:
     """A session's folder as tools, code and shell name it: relative to the notebook's folder."""
     try:

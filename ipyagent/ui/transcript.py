@@ -89,6 +89,7 @@ LOUD = ("differs", "left")
 
 # ---- What a line of its own tells the user of an event, and how loudly.
 
+
 def notice_of(event: Event) -> tuple[str, Level] | None:
     """The line; None for what is shown otherwise (the request by the cell itself) or not at all."""
     match event:

@@ -22,7 +22,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
         assert server.refused == []
 
 
-
 def test_mentions_attach_what_they_name(place: Room) -> None:
     place.ok("rows = list(range(1000)); secret_count = 3")
     (place.folder / "two words.csv").write_text("a,b\n1,heron\n")

@@ -13,6 +13,7 @@ from ipyagent import agent_map
 if TYPE_CHECKING:
     from conftest import Interrupted, Office
 
+
 def test_worker_processes_with_a_practice_model_each(project: Path) -> None:
     for number in range(2):
         Path(f"t{number}.csv").write_text("a,b\n" + "1,2\n" * (number + 1))

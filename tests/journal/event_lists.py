@@ -74,6 +74,7 @@ _unknown = st.sampled_from(
     [{"type": "server_tool_use", "id": "s", "name": "web_search"}, _found, {"type": "from_2028", "deep": [1]}]
 )
 
+
 def _lists(*kinds: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
     return st.lists(st.one_of(*kinds), max_size=4).map(tuple)
 

@@ -203,7 +203,6 @@ def test_a_finished_surface_is_shown_nothing_and_the_next_one_no_phase_of_it(roo
     agent.prepare(words(1, 1_800), Options(), first).run_blocking()
     assert first.phases[-1] == ""
 
-
     def once_it_is_written(body: dict[str, Any]) -> Reply:
         gate.set()
         assert agent.session.background.wait(60)

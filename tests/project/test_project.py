@@ -290,6 +290,7 @@ def test_two_processes_that_trust_at_once_lose_nothing(tmp_path: Path) -> None:
     assert update_object(path, {"c": 1})["a3"] == 3
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".trust")] == []
 
+
 @pytest.mark.skipif(os.name == "nt", reason="modes of Unix")
 def test_what_is_kept_here_is_for_this_user_alone_and_a_folder_of_theirs_stays_as_it_is(tmp_path: Path) -> None:
     before = os.umask(0o022)

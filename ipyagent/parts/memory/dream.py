@@ -83,6 +83,7 @@ HERE = (
 AMONG = "Check the memories against each other: does a later one say otherwise?"
 _WRITES = ("create", "str_replace", "insert", "delete", "rename")
 
+
 class DreamProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a dream has come (`status` "": there was none yet; `phase` "" once it has ended). `turns` are the last 30
     replies of the model, what it said and called, each as a text; `files` the paths touched so far, in the copy while

@@ -84,6 +84,7 @@ _CUES = re.compile(
     re.I,
 )
 
+
 def words_in(text: str) -> int:
     """How many words a text has; a Chinese, Japanese or Korean character is one."""
     return sum(1 for _ in _WORD.finditer(text))

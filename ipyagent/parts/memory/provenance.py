@@ -111,7 +111,6 @@ OLD_LABEL = "*Inferred by the agent, not said by the user; it seems to hold, che
 """A sentence of ours that earlier versions wrote into bodies."""
 
 
-
 class ProvenanceLabel(msgspec.Struct, frozen=True):
     """Where a text comes from; `sentence` is the one that decided against "said" ("" otherwise); `is_sure` where words
     are decisive: it stands in a result, or has the user's words alone, in their order."""

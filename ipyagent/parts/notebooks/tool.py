@@ -45,6 +45,7 @@ from ipyagent.tools.schema import tool
 # ---- Cells of a notebook that is not the user's own, run in a kernel of its own: from the top to the one that is
 # wanted, because a cell means what those above it made. Through nbclient, which is optional.
 
+
 @dataclass(frozen=True)
 class Ran:
     """`notebook` has the new outputs; `numbers` of the cells that ran; `error` of the last one, "" when none."""

@@ -147,7 +147,6 @@ def test_changed_and_removed_files_are_seen_at_once(folder: Folder) -> None:
     (folder.path / "a.md").unlink()
     assert folder.names("about giraffes") == []
 
-
     folder.add("a.md", "the orders AND the NEAR table")
     for query in ('orders" OR *', "lead : x AND (", "NEAR(orders)", "\x00\ud800 orders", "^orders -table", "'; DROP x"):
         folder.found(query)

@@ -186,7 +186,6 @@ def test_faults_of_a_drawn_plot_are_named_and_a_finished_one_has_none() -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
-
     def axes():
         return Figure(figsize=(6, 4)).subplots()
 

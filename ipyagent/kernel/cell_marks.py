@@ -38,7 +38,8 @@ def mark_of(source: str, tags: Any = None) -> str:
 
 def bare(source: str) -> str:
     """The text of a cell without its mark."""
-    return _COMMENT.sub("", source, count=1).strip()
+    found = _COMMENT.match(source)
+    return source[found.end() if found else 0 :].strip()
 
 
 class Marked(NamedTuple):

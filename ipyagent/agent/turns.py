@@ -238,7 +238,7 @@ class TurnUndone(NamedTuple):
             files = ", ".join(self.stay[:SHOWN_FILES])
             lines.append(f"written while its code or commands ran, not removed: {files}{more}")
         if self.unseen:
-            lines.append("the project has too many files to look at all of them for what its code or commands wrote")
+            lines.append("the project has too many files to check them all for what its code or commands wrote")
         return [*lines, NOT_COVERED] if self.ran else lines
 
 

@@ -87,8 +87,8 @@ def context_block(
     if restarted:
         lines.append(
             "This conversation is resumed in a new kernel. What was said still holds as a record; "
-            "the variables of the earlier kernel are gone, and what a handle names in `_agent` (its file is there); "
-            "results from it may be out of date."
+            "the variables of the earlier kernel are gone, and so are the objects behind `_agent` handles "
+            "(their files remain); results from it may be out of date."
         )
         if gone := _gone(before, seen.types):
             lines.append(f"gone: {gone}")

@@ -253,7 +253,7 @@ def _words(verdict: ClearDecision, turns: int, cold: bool, net: float, spent: fl
         return f"{cleared_words(cut.results, cut.cleared)}: {how}, to {saves} over the next {turns} requests"
     costs = f"clearing now would cost {_amount(verdict.cost, priced)} in cache writes"
     kept = f"kept {_old(cut.results)}: {costs} to {saves}"
-    waits = f"reading them has cost {_amount(spent, priced)} so far, so it waits until that is as much"
+    waits = f"reading them has cost {_amount(spent, priced)} so far, so it waits until that reaches the cost"
     return f"{kept}; {waits}" if net > 0 else kept
 
 

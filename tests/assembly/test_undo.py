@@ -90,7 +90,7 @@ def test_undo_says_what_it_does_not_cover_only_where_code_ran(
     monkeypatch.setattr("ipyagent.agent.turns.LOOKED", 0.0)
     told = undone_turn(session, place.folder, 2, other)
     assert (told.stay, told.unseen) == ((), True)
-    assert told.lines()[-2].startswith("the project has too many files to look at all of them")
+    assert told.lines()[-2].startswith("the project has too many files to check them all")
     assert list(walk(str(place.folder), time.monotonic())) == []
     assert agent.undo().lines() == ["turn 1 (one):", "removed a.txt"]
     with pytest.raises(UsageError, match=r"are left to undo in this session\. Undo does not remove"):

@@ -332,7 +332,7 @@ def test_in_a_real_kernel_a_handle_works_and_a_restart_says_that_it_is_gone(tmp_
         assert "KeyError" in gone
         assert "handle=\"_agent['r2']\"" in new
         assert "the kernel was restarted" in gone
-        assert "gone, and what a handle names in `_agent` (its file is there)" in str(place.sent())
+        assert "gone, and so are the objects behind `_agent` handles (their files remain)" in str(place.sent())
         files = [*place.folder.glob(f".ipyagent/sessions/*/{FOLDER}/*")]
         assert [file.relative_to(place.folder).as_posix() in gone for file in files].count(True) == 1 < len(files)
         assert str(place.folder) not in as_json(place.sent())

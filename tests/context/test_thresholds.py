@@ -170,7 +170,7 @@ def test_it_waits_until_reading_the_old_results_has_cost_as_much_as_the_rewrite(
         ClearCandidate(0, 1, 10_000, 5_000, round(enough * 1.1)),
     )
     assert not weigh([early], RATES, turns=20).clear
-    assert "so it waits until that is as much" in weigh([early], RATES, turns=20).words
+    assert "so it waits until that reaches the cost" in weigh([early], RATES, turns=20).words
     assert weigh([ripe], RATES, turns=20).clear
     little = ClearCandidate(0, 1, 10_000, 3_000, round(enough * 0.1))
     assert weigh([little], RATES, turns=20).clear, "with little behind it, it would only become dearer"

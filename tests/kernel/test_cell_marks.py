@@ -249,7 +249,7 @@ def test_a_pinned_cell_of_a_terminal_is_the_one_that_ran(made: CompactRoom, unpi
     later.compact("")
     made.turn(later, "five")
     assert as_json(made.bodies[-1]).count("unit = 'kg'") == 1
-    assert "run in an earlier kernel, until" in later.part(PinnedCells)._told("")
+    assert "pinned in an earlier kernel, until you pin a cell in this one" in later.part(PinnedCells)._told("")
     assert "In[1]" in later.part(PinnedCells)._told("")
     later.shell.run_cell("unit = 'kg'" if unpinned else "# agent-pin\nunit = 'g'", store_history=True)
     made.turn(later, "six")

@@ -161,8 +161,8 @@ class PinnedCells(Part):
             shown = {cell.ident: "" for cell in self._marks.marked(PIN)}
             earlier = session.folded(Pins).with_earlier(shown, *self._now()[1:])
         left = ", ".join(line(ident) for ident, text in earlier.items() if text)
-        more = f"\nrun in an earlier kernel, until a cell is pinned in this one or that cell runs unpinned: {left}"
-        return self._marks.told(PIN) + more * bool(left)
+        until = "until you pin a cell in this one or run that cell without its mark"
+        return self._marks.told(PIN) + f"\npinned in an earlier kernel, {until}: {left}" * bool(left)
 
     def snapshot(self, text: str) -> TakenIn:
         return TakenIn(self._now())

@@ -229,7 +229,7 @@ class SubagentPool:
             await child.ended_or_asks()
         except asyncio.CancelledError:
             child.stop("the turn was stopped")
-            workspace.stream(f"[sub-agent {child.id}: `resume` with this id goes on with it]\n")
+            workspace.stream(f"[sub-agent {child.id}: pass this id as `resume` to continue it]\n")
             await asyncio.wait((child.work,), timeout=PATIENCE)
             raise
         if child.running:  # it waits for an answer to its plan, which its parent must be able to give

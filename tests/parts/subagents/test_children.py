@@ -252,7 +252,7 @@ def test_a_stopped_turn_stops_its_children_and_closes_their_calls(rig: FamilyRig
     assert [event.status for event in rig.of(ChildEnded)] == ["stopped"] * 3
     told = str([event.blocks for event in rig.of(ToolReturned)])
     for started in rig.of(ChildStarted):
-        assert started.background or f"[sub-agent {started.child}: `resume` with this id goes on with it]" in told
+        assert started.background or f"[sub-agent {started.child}: pass this id as `resume` to continue it]" in told
         events = rig.child_events(started.child)
         assert isinstance(events[-1], TurnEnded)
         called = {e.call for e in events if type(e).__name__ == "ToolCalled"}
